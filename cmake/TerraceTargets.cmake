@@ -1,0 +1,55 @@
+# How a target of ours is declared: one per folder, its files and dependencies spelled out.
+
+# Flags of every target. The numerics contract (docs/numerics.md) allows no contraction and no fast-math anywhere,
+# so these are set once, here, and for all.
+add_compile_options(-ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough)
+
+# terrace_add_library(<folder_name>
+#   HEADERS <public headers>  SOURCES <the rest>  PUBLIC <dependencies>  PRIVATE <dependencies>)
+# Makes terrace_<folder_name> with the alias terrace::<folder_name>.
+function(terrace_add_library name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(terrace_${name} STATIC)
+    set(scope PUBLIC)
+    target_sources(terrace_${name} PRIVATE ${ARG_SOURCES})
+  else()
+    add_library(terrace_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(terrace::${name} ALIAS terrace_${name})
+  target_sources(terrace_${name} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  target_include_directories(terrace_${name} ${scope} ${PROJECT_SOURCE_DIR})
+  target_link_libraries(terrace_${name} ${scope} ${ARG_PUBLIC})
+  if(ARG_PRIVATE)
+    target_link_libraries(terrace_${name} PRIVATE ${ARG_PRIVATE})
+  endif()
+  set_target_properties(terrace_${name} PROPERTIES
+    LINK_LIBRARIES_ONLY_TARGETS ON          # a misspelt dependency is an error, not a -l flag
+    VERIFY_INTERFACE_HEADER_SETS ON)        # target all_verify_interface_header_sets: each header compiles alone
+endfunction()
+
+# terrace_add_program(<name> SOURCES ... PRIVATE ...): a binary in build/<preset>/bin.
+function(terrace_add_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE})
+  set_target_properties(${name} PROPERTIES LINK_LIBRARIES_ONLY_TARGETS ON)
+endfunction()
+
+# terrace_isa_sources(<target> <files>): sources of <target> that are compiled for one ISA, named by the file:
+# avx2.cpp, avx2_something.cpp. These files may use no inline std function (docs/architecture.md says why).
+# On another architecture the file is left out.
+function(terrace_isa_sources target)
+  foreach(file IN LISTS ARGN)
+    if(file MATCHES "avx2[a-z0-9_]*\\.cpp$")
+      if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        target_sources(${target} PRIVATE ${file})
+        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mbmi2")
+      endif()
+    else()
+      message(FATAL_ERROR "terrace_isa_sources: no flags are known for ${file}")
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what Terrace builds and tests with, from Debian 12's own packages. Idempotent: when nothing is missing
+# it touches nothing and needs neither root nor a network.
+set -euo pipefail
+
+packages=(
+  # build
+  g++ cmake ninja-build ccache pkg-config git
+  # libraries
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libasio-dev libssl-dev
+  libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev
+  # tests and tools
+  libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy python3 python3-venv xz-utils procps
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ "${#missing[@]}" -eq 0 ]; then
+  echo "install_deps: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install_deps: needs root to install: ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+echo "install_deps: installing ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "install_deps: done"
