@@ -1,0 +1,104 @@
+// The CPU trunk's operations, to the bit (docs/numerics.md 4, 5, 8): one table per ISA, all equal by == to the
+// scalar one. Pure functions over caller's memory; nothing allocates, nothing fails; callers split rows over threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+#include "kernels/cpu/activations/activations.h"
+#include "kernels/cpu/isa.h"
+
+namespace terrace::kernels {
+
+// ---- one row ------------------------------------------------------------------------------------------------------
+enum class RopePairing : std::uint8_t { kNeox, kAdjacent };  // (p, p + n_rot/2), or (2p, 2p + 1)
+
+// ---- the KV cache's storage, as attention reads it -----------------------------------------------------------------
+enum class KvType : std::uint8_t { kF16, kF32 };
+constexpr std::size_t bytes(KvType type) { return type == KvType::kF16 ? 2 : 4; }
+
+// Positions of one cache block. A split of docs/numerics.md 8 (256 positions) is eight blocks.
+inline constexpr std::size_t kKvBlockPositions = 32;
+
+// One KV head of one block of one layer, in the cache's type:
+//   K  [head_dim, kKvBlockPositions]   transposed, so that scores of 32 keys are one chain of vector fmas
+//   V  [kKvBlockPositions, value_dim]
+// Bases are 64-byte aligned. Positions that were not written are never read.
+
+struct AttentionArgs {
+  const float* q = nullptr;            // [n_heads, head_dim]: the query heads that share this KV head, after RoPE
+  float* out = nullptr;                // [n_heads, value_dim], overwritten
+  const std::byte* const* k = nullptr; // [n_blocks] K bases of this KV head, by block of 32 positions
+  const std::byte* const* v = nullptr; // [n_blocks]
+  std::size_t n_keys = 0;              // keys 0 .. n_keys - 1 take part; the row's own key is the last
+  std::size_t n_heads = 0;
+  std::size_t head_dim = 0;            // a multiple of 8
+  std::size_t value_dim = 0;           // a multiple of 8
+  float scale = 0;
+  KvType type = KvType::kF16;
+  const float* sinks = nullptr;        // [n_heads] or null
+  float* scratch = nullptr;            // attention_scratch_floats() floats of this worker
+};
+std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
+
+struct Ops {
+  Isa isa = Isa::kScalar;
+
+  // Every exponent below all ones: no infinity, no NaN.
+  bool (*all_finite)(const float* x, std::size_t n) = nullptr;
+  QuantizeRowFn quantize_row = nullptr;
+  // y[i] = (x[i] * r) * w[i], r = 1 / sqrt(ss / n + eps). y may be x.
+  void (*rms_norm)(const float* x, const float* w, std::size_t n, float eps, float* y) = nullptr;
+  // x[i] += y[i]
+  void (*add)(float* x, const float* y, std::size_t n) = nullptr;
+  // Rotates n_rot values of x in place; cosines and sines [n_rot / 2] as rope_table() gives them.
+  void (*rope)(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing) = nullptr;
+  // h[i] = SILU(gate[i]) * up[i]. h may be gate.
+  void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* h) = nullptr;
+  // y[i] = EXP(x[i]), SILU(x[i]): for selftest and the checksums.
+  void (*exp)(const float* x, std::size_t n, float* y) = nullptr;
+  void (*silu)(const float* x, std::size_t n, float* y) = nullptr;
+  // sums[i] += rint(double(weight * out[i]) * 2^shift). False if some |weight * out[i]| >= 2^(51 - shift) or is not
+  // finite: sums of this call are then undefined.
+  bool (*add_fixed)(float weight, const float* out, std::size_t n, int shift, std::int64_t* sums) = nullptr;
+  // x[i] = float(double(sums[i]) * 2^-shift). False if some |sums[i]| >= 2^51.
+  bool (*from_fixed)(const std::int64_t* sums, std::size_t n, int shift, float* x) = nullptr;
+  // Stores one position of one KV head (rounding to nearest even) in block memory laid out as above; `slot` is the
+  // position inside the block.
+  void (*store_k)(const float* k, std::size_t head_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
+  void (*store_v)(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
+  void (*attend)(const AttentionArgs& args) = nullptr;
+};
+
+// The widest table that `cpu` runs, or exactly the one of `forced`. kUnsupported as in the registry.
+Result<Ops> select_ops(const CpuFeatures& cpu, std::optional<Isa> forced);
+// Every table this build has, scalar first: what tests compare.
+std::span<const Ops> all_ops();
+
+// ---- tables and choices that need no ISA ----------------------------------------------------------------------------
+struct RopeScaling {
+  double factor = 1.0;     // the angle is multiplied by it
+  double magnitude = 1.0;  // and cosine and sine by this
+};
+// cosines, sines [n_rot / 2] at `position`: angle = position * base^(-2p / n_rot) * factor, in double.
+void rope_table(std::uint64_t position, std::size_t n_rot, double base, const RopeScaling& scaling, float* cosines,
+                float* sines);
+
+enum class RouterKind : std::uint8_t { kSoftmax, kSigmoid };
+struct RouterRule {
+  RouterKind kind = RouterKind::kSoftmax;
+  std::size_t top_k = 0;
+  const float* selection_bias = nullptr;  // [n_experts] or null
+  bool clamp_sum = false;                 // S = max(S, 2^-14)
+  std::optional<float> scale;
+};
+// Chooses rule.top_k of n_experts by docs/numerics.md 8: ids and weights in selection order. scratch holds
+// 2 * n_experts floats. Logits must be finite.
+void route(const float* logits, std::size_t n_experts, const RouterRule& rule, float* scratch, std::uint16_t* ids,
+           float* weights);
+
+}  // namespace terrace::kernels
