@@ -1,0 +1,99 @@
+// One connection that carries whole frames (common/wire) in order, and how connections are made. Implementations:
+// loopback (one process, no sockets) and tcp. All pass tests/contract/transport_contract_test.cpp.
+//
+// Threads  One owner thread at a time calls everything of a connection (it may be handed over between calls); there
+//          are no callbacks and no hidden threads. wait_fd() may be polled together with other descriptors.
+// Memory   Receive buffers grow to the largest frame seen, at most `Options::largest_frame` each and
+//          `Options::receive_window` together, and are kept: no allocation after warm-up. When the window is full the
+//          connection stops reading until release(); it never stops sending.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "common/base/result.h"
+
+namespace terrace::transport {
+
+using SendTicket = std::uint64_t;  // rising from 1 per connection
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    kSent,      // the parts of send() with this ticket are the caller's again
+    kReceived,  // a whole frame: in place, 16-byte aligned, valid until release(frame)
+    kClosed,    // why is close_reason(); the last event of a connection, after a kSent for every open ticket
+  };
+  Kind kind = Kind::kSent;
+  SendTicket ticket = 0;
+  std::span<const std::byte> frame;
+};
+
+struct TransportStats {
+  std::uint64_t bytes_sent = 0;      // frames' bytes handed to the link, headers included
+  std::uint64_t bytes_received = 0;
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_received = 0;
+};
+
+struct Options {
+  std::uint64_t largest_frame = std::uint64_t{64} << 20;   // a longer one from the peer closes the connection
+  std::uint64_t receive_window = std::uint64_t{256} << 20; // received and not yet released
+  std::size_t max_open_sends = 256;                        // send() beyond it: kBusy
+  std::size_t socket_buffer = 0;                           // SO_SNDBUF and SO_RCVBUF; 0: the system's
+};
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  // Queues one frame gathered from `parts` (header first, as wire::FrameBuilder gives it) and returns at once. The
+  // list itself is copied, what it points to is borrowed until kSent. Never blocks.
+  // kBusy: too many open sends, nothing was queued. kPeerGone: closed or lost. A queued frame may or may not have
+  // arrived when kClosed comes: the caller recomputes, it does not guess.
+  virtual Result<SendTicket> send(std::span<const std::span<const std::byte>> parts) = 0;
+  // Moves bytes both ways without blocking, fills up to out.size() events, returns how many.
+  virtual std::size_t poll(std::span<Event> out) = 0;
+  // Hands a received frame's memory back.
+  virtual void release(std::span<const std::byte> frame) = 0;
+  // Descriptor for ::poll(); wait for wait_events() (POLLIN, with POLLOUT while bytes are queued). Order: poll() until
+  // it gives nothing, then wait. -1 after kClosed.
+  virtual int wait_fd() = 0;
+  virtual short wait_events() = 0;
+  // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
+  virtual void close() = 0;
+  // Valid after kClosed.
+  virtual const Error& close_reason() const = 0;
+  virtual TransportStats stats() const = 0;
+  virtual std::string peer_name() const = 0;  // "127.0.0.1:50122"
+};
+
+// Accepts connections. One owner thread.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // The next connection, or null when none waits. Errors of one connection are not errors of the listener; an Error
+  // here means the listener itself is of no further use.
+  virtual Result<std::unique_ptr<Connection>> accept() = 0;
+  virtual int wait_fd() = 0;           // POLLIN
+  virtual std::string address() const = 0;  // "127.0.0.1:9001", the port as bound
+  virtual std::uint16_t port() const = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // `address` is HOST:PORT. kInvalidArgument, kIo (in use, not allowed), each naming the address.
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, const Options& options) = 0;
+  // Blocks until connected or `timeout` is over. kPeerGone, kDeadline, kInvalidArgument name the address.
+  virtual Result<std::unique_ptr<Connection>> connect(const std::string& address, const Options& options,
+                                                      std::chrono::milliseconds timeout) = 0;
+  virtual const char* name() const = 0;  // "tcp", "loopback"
+};
+
+// Blocks until `connection` has something to say for poll(), or the time is over. False: over.
+bool wait(Connection& connection, std::chrono::microseconds timeout);
+
+}  // namespace terrace::transport
