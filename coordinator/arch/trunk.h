@@ -1,0 +1,84 @@
+// The trunk: everything of a model but its routed experts. One entry, step(rows): rows of any mix of streams, prompts
+// and, later, drafts. A row's bits do not depend on what shares its step (docs/numerics.md 9, P4).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace terrace::arch {
+
+using StreamId = std::uint32_t;
+
+// One token of one stream. Rows of a stream come with rising positions without gaps, from its length so far.
+struct StepRow {
+  StreamId stream = 0;
+  std::uint32_t position = 0;
+  std::int32_t token = 0;
+  bool want_logits = false;
+};
+
+// A row that could not be computed (an activation or logit is not finite); its stream has ended, others go on.
+struct FailedRow {
+  std::size_t row = 0;  // index into the step's rows
+  Error error;          // names layer and position
+};
+
+struct StepResult {
+  std::span<const float> logits;        // [rows that want logits, vocabulary] in the order of the rows; valid until the
+                                        // next step. Undefined for failed rows
+  std::vector<FailedRow> failed;        // normally empty (and then nothing was allocated)
+};
+
+// What a layer did with a row, for tests and `--trace`-like tools: called on the step's thread.
+struct LayerTrace {
+  std::uint32_t layer = 0;
+  std::size_t row = 0;
+  std::span<const std::uint16_t> experts;  // [top_k], selection order
+  std::span<const float> weights;          // [top_k]
+  std::span<const float> x;                // [d_model], the residual row after the layer
+};
+using TraceFn = std::function<void(const LayerTrace&)>;
+
+struct ModelInfo {
+  std::string architecture;
+  std::uint32_t n_layers = 0;
+  std::uint32_t d_model = 0;
+  std::uint32_t vocabulary = 0;   // logits a row
+  std::uint32_t n_experts = 0;
+  std::uint32_t top_k = 0;
+  std::uint32_t context = 0;      // the model's own
+  std::uint64_t kv_bytes_per_position = 0;
+  // Bytes of weights that one decode step of one row reads: dense matrices, head, one embedding row and top_k experts
+  // a layer.
+  std::uint64_t weight_bytes_per_step = 0;
+};
+
+// One owner thread. Scratch grows to the largest step and is kept: a decode step allocates nothing after warm-up.
+class Trunk {
+ public:
+  virtual ~Trunk() = default;
+  virtual const ModelInfo& info() const = 0;
+  // Largest number of rows of one step.
+  virtual std::size_t max_rows() const = 0;
+
+  // A new, empty stream. kBusy when all are taken.
+  virtual Result<StreamId> open_stream() = 0;
+  // Frees the stream's cache blocks.
+  virtual void close_stream(StreamId stream) = 0;
+  virtual std::uint32_t length(StreamId stream) const = 0;  // positions stored
+
+  // Computes the rows, stores their keys and values, and gives the logits asked for. Errors leave streams as they were
+  // before the step: kContextFull (names position and context), kInvalidArgument (token out of range, wrong
+  // position), kOutOfMemory (no cache block), or a leg's error. Rows that fail alone come back in StepResult::failed.
+  virtual Result<StepResult> step(std::span<const StepRow> rows) = 0;
+
+  // Null: off.
+  virtual void set_trace(TraceFn trace) = 0;
+};
+
+}  // namespace terrace::arch

@@ -1,0 +1,35 @@
+// The trunk's view of a layer's routed experts: rows and choices in, one exact integer sum a row out. Who computes
+// them (host, nodes, cards) is behind it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/base/result.h"
+#include "coordinator/legs/leg.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::legs {
+
+// The rows of one layer of one step and the experts chosen for each. Borrowed until collect() returns.
+struct RoutedRows {
+  std::uint32_t layer = 0;
+  const float* rows = nullptr;             // [n_rows, d_model], the normed rows; finite
+  std::uint32_t n_rows = 0;
+  const std::uint16_t* experts = nullptr;  // [n_rows, top_k] in selection order, each once a row
+  const float* weights = nullptr;          // [n_rows, top_k]
+  Priority priority = Priority::kDecode;
+};
+
+// One owner thread; submit() and collect() alternate.
+class RoutedExperts {
+ public:
+  virtual ~RoutedExperts() = default;
+  // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
+  virtual Status submit(const RoutedRows& routed) = 0;
+  // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
+  // not finite. An error (a leg lost) ends the step.
+  virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
+};
+
+}  // namespace terrace::legs
