@@ -24,17 +24,25 @@ constexpr int kMaxMessageBytes = 64 << 20;
 
 ErrorCode code_of(grpc::StatusCode code) {
   switch (code) {
-    case grpc::StatusCode::UNAVAILABLE: return ErrorCode::kPeerGone;
-    case grpc::StatusCode::DEADLINE_EXCEEDED: return ErrorCode::kDeadline;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED: return ErrorCode::kOutOfMemory;
+    case grpc::StatusCode::UNAVAILABLE:
+      return ErrorCode::kPeerGone;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return ErrorCode::kDeadline;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return ErrorCode::kOutOfMemory;
     case grpc::StatusCode::FAILED_PRECONDITION:
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNAUTHENTICATED:
-    case grpc::StatusCode::INVALID_ARGUMENT: return ErrorCode::kRefused;
-    case grpc::StatusCode::NOT_FOUND: return ErrorCode::kNotFound;
-    case grpc::StatusCode::ABORTED: return ErrorCode::kBusy;
-    case grpc::StatusCode::DATA_LOSS: return ErrorCode::kCorrupt;
-    default: return ErrorCode::kInternal;
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return ErrorCode::kRefused;
+    case grpc::StatusCode::NOT_FOUND:
+      return ErrorCode::kNotFound;
+    case grpc::StatusCode::ABORTED:
+      return ErrorCode::kBusy;
+    case grpc::StatusCode::DATA_LOSS:
+      return ErrorCode::kCorrupt;
+    default:
+      return ErrorCode::kInternal;
   }
 }
 
@@ -64,20 +72,23 @@ Status require_loopback(const std::string& address, const std::string& host) {
   std::string bare = host;
   if (bare.size() >= 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
   if (const int failed = getaddrinfo(bare.c_str(), nullptr, &hints, &found); failed != 0)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT", address, gai_strerror(failed)));
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT",
+                                                          address, gai_strerror(failed)));
   bool loopback = true;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) loopback = loopback && is_loopback(a->ai_addr);
   freeaddrinfo(found);
   if (!loopback)
-    return Error(ErrorCode::kRefused, fmt::format("{}: not a loopback address; links between machines need credentials, "
-                                                  "which this version does not have yet", address));
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: not a loopback address; links between machines need credentials, "
+                             "which this version does not have yet",
+                             address));
   return {};
 }
 
 class GrpcNodeControl final : public NodeControl {
  public:
-  GrpcNodeControl(std::string address, const ControlTimeouts& timeouts) : address_(std::move(address)), timeouts_(timeouts) {
+  GrpcNodeControl(std::string address, const ControlTimeouts& timeouts)
+      : address_(std::move(address)), timeouts_(timeouts) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -119,7 +130,8 @@ class GrpcNodeControl final : public NodeControl {
     TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::OpenSession, message, reply));
     OpenedSession opened;
     if (reply.protocol() < kProtocolMin || reply.protocol() > kProtocolMax)
-      return corrupt(fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), kProtocolMin, kProtocolMax));
+      return corrupt(
+          fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), kProtocolMin, kProtocolMax));
     if (reply.session() == 0) return corrupt("it gave session 0");
     if (reply.token().size() != opened.token.size()) return corrupt("its token is not 32 bytes long");
     if (reply.data_port() == 0 || reply.data_port() > 65535) return corrupt("its data port is out of range");
@@ -192,7 +204,8 @@ class GrpcNodeControl final : public NodeControl {
                    fmt::format("{}: no answer within {} ms; is the machine overloaded or stopped?", address_,
                                timeouts_.call.count()));
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
-      return Error(ErrorCode::kRefused, fmt::format("{}: answers, but is no terrace-node of this version ({})", address_, text));
+      return Error(ErrorCode::kRefused,
+                   fmt::format("{}: answers, but is no terrace-node of this version ({})", address_, text));
     return Error(code_of(status.error_code()), fmt::format("{}: {}", address_, text));
   }
   Error corrupt(const std::string& what) const {
@@ -320,12 +333,14 @@ Result<std::string> host_of(const std::string& address) {
                      address.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
                      (bracketed ? address[colon - 1] == ']' : address.find(':') == colon);
   if (!valid)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("\"{}\" is no node address; write HOST:PORT, for example box1:9000 or [::1]:9000", address));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("\"{}\" is no node address; write HOST:PORT, for example box1:9000 or [::1]:9000", address));
   return address.substr(0, colon);
 }
 
-Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address, const ControlTimeouts& timeouts) {
+Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
+                                                            const ControlTimeouts& timeouts) {
   TERRACE_ASSIGN_OR_RETURN(const std::string host, host_of(address));
   TERRACE_RETURN_IF_ERROR(require_loopback(address, host));
   return std::unique_ptr<NodeControl>(std::make_unique<GrpcNodeControl>(address, timeouts));

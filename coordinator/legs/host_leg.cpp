@@ -57,7 +57,8 @@ Status HostLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::ui
   const auto start = std::chrono::steady_clock::now();
   auto stats = executor_.run(kernels_[batch.layer], slab_of, view, sums, failed, between);
   const auto elapsed = std::chrono::steady_clock::now() - start;
-  counters_.wait_us += static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+  counters_.wait_us +=
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
   if (!stats.ok()) return stats.error().in(name_);
   counters_.compute_us += stats->compute_ns / 1000;
   return {};

@@ -43,13 +43,13 @@ class HostLeg final : public Leg {
   std::string name_ = "host";
   std::uint32_t n_experts_;
   std::uint64_t experts_;
-  std::vector<kernels::SlabView> slabs_;          // [n_layers, n_experts]; null parts where another leg owns
-  std::vector<kernels::ExpertKernels> kernels_;   // [n_layers]
+  std::vector<kernels::SlabView> slabs_;         // [n_layers, n_experts]; null parts where another leg owns
+  std::vector<kernels::ExpertKernels> kernels_;  // [n_layers]
   kernels::Executor executor_;
   std::function<void()> between_slices_;
   std::vector<Open> open_;
   Ticket next_ticket_ = 1;
-  std::vector<std::uint8_t> row_seen_;            // scratch of submit()
+  std::vector<std::uint8_t> row_seen_;  // scratch of submit()
   LegCounters counters_;
 };
 

@@ -20,7 +20,8 @@ Lane::Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> co
 Lane::~Lane() = default;
 
 Error Lane::gone(const std::string& why) const {
-  return Error(ErrorCode::kPeerGone, fmt::format("{}: the node is lost ({} lane): {}", options_.node, name(options_.lane), why));
+  return Error(ErrorCode::kPeerGone,
+               fmt::format("{}: the node is lost ({} lane): {}", options_.node, name(options_.lane), why));
 }
 
 Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const LaneOptions& options) {
@@ -160,8 +161,10 @@ Status Lane::poll(const Handlers& handlers) {
         case transport::Event::Kind::kSent: {
           const auto control = std::find_if(control_frames_.begin(), control_frames_.end(),
                                             [&](const ControlFrame& frame) { return frame.ticket == event.ticket; });
-          if (control != control_frames_.end()) control->ticket = 0;
-          else handlers.on_sent(event.ticket);
+          if (control != control_frames_.end())
+            control->ticket = 0;
+          else
+            handlers.on_sent(event.ticket);
           break;
         }
         case transport::Event::Kind::kClosed:

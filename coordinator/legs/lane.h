@@ -25,8 +25,8 @@ struct LaneOptions {
   wire::Lane lane = wire::Lane::kLatency;
   std::uint64_t session = 0;
   wire::Token token{};
-  std::uint64_t largest_frame = 0;              // that we accept
-  std::uint64_t receive_window = 0;             // bytes of replies that may wait for us at once
+  std::uint64_t largest_frame = 0;   // that we accept
+  std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};  // silence after which the node is gone
 };
@@ -43,9 +43,7 @@ class Lane {
   // The node's first grant: a frame that needs more can never be sent.
   std::uint64_t window_bytes() const { return welcome_.credit_bytes; }
 
-  bool has_credit(std::uint64_t frame_bytes) const {
-    return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes;
-  }
+  bool has_credit(std::uint64_t frame_bytes) const { return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes; }
   // A header for the next frame of this lane: session, lane and sequence are set.
   wire::FrameHeader next_header(wire::FrameType type);
   // Sends a finished frame that uses credit; there is credit (has_credit). What the builder's parts point to is

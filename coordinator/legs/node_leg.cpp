@@ -16,7 +16,8 @@ namespace {
 constexpr std::chrono::microseconds kSpin{20};
 
 std::uint64_t us_since(Clock::time_point start) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
 }
 }  // namespace
 
@@ -37,15 +38,15 @@ struct NodeLeg::OpenBatch {
   OpenLane* lane = nullptr;
   std::uint64_t sequence = 0;
   transport::SendTicket send_ticket = 0;
-  bool sent = false;           // the transport has given the frame's memory back
+  bool sent = false;  // the transport has given the frame's memory back
   std::uint64_t frame_bytes = 0;
   std::uint64_t epoch = 0;
   std::uint32_t layer = 0;
 
   wire::FrameBuilder builder;
   wire::BatchInfo info;
-  std::vector<std::uint16_t> row_of;       // [info.n_rows] the caller's row of each row that travels
-  std::vector<std::uint16_t> compact_of;   // [caller's rows] the inverse; kNone where a row has no pair
+  std::vector<std::uint16_t> row_of;      // [info.n_rows] the caller's row of each row that travels
+  std::vector<std::uint16_t> compact_of;  // [caller's rows] the inverse; kNone where a row has no pair
   std::vector<wire::Pair> pairs;
   std::vector<wire::RowRange> ranges;
   std::vector<std::uint32_t> range_pairs;  // [ranges] pairs of each
@@ -55,7 +56,7 @@ struct NodeLeg::OpenBatch {
   std::span<const std::byte> gate_span, up_span;
 
   std::vector<HeldReply> replies;
-  std::optional<Error> refused;            // the node's answer to this batch was an error
+  std::optional<Error> refused;  // the node's answer to this batch was an error
 
   bool done() const { return refused.has_value() || n_answered == ranges.size(); }
 };
@@ -118,12 +119,14 @@ void NodeLeg::fill(OpenBatch& open, const LegBatch& batch) {
     const auto begin = std::lower_bound(open.row_of.begin(), open.row_of.end(), range.first);
     const auto end = std::lower_bound(begin, open.row_of.end(), range.first + range.count);
     if (begin == end) continue;
-    open.ranges.push_back({static_cast<std::uint32_t>(begin - open.row_of.begin()), static_cast<std::uint32_t>(end - begin)});
+    open.ranges.push_back(
+        {static_cast<std::uint32_t>(begin - open.row_of.begin()), static_cast<std::uint32_t>(end - begin)});
   }
   open.range_pairs.assign(open.ranges.size(), 0);
   for (const wire::Pair& pair : open.pairs) {
-    const auto after = std::upper_bound(open.ranges.begin(), open.ranges.end(), pair.row,
-                                        [](std::uint32_t row, const wire::RowRange& range) { return row < range.first; });
+    const auto after =
+        std::upper_bound(open.ranges.begin(), open.ranges.end(), pair.row,
+                         [](std::uint32_t row, const wire::RowRange& range) { return row < range.first; });
     ++open.range_pairs[static_cast<std::size_t>(after - open.ranges.begin()) - 1];
   }
   open.answered.assign(open.ranges.size(), 0);
@@ -211,9 +214,11 @@ Result<bool> NodeLeg::take_reply(OpenLane& lane, const wire::Frame& frame, std::
   TERRACE_ASSIGN_OR_RETURN(const wire::ReplyView reply, wire::read_reply(frame, options_.limits));
   const std::uint32_t index = reply.info.range_index;
   if (reply.layer != open.layer || reply.epoch != open.epoch || reply.form != open.info.form)
-    return Error(ErrorCode::kCorrupt, fmt::format("its answer to batch {} names another layer, epoch or form", open.sequence));
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("its answer to batch {} names another layer, epoch or form", open.sequence));
   if (index >= open.ranges.size() || open.answered[index] != 0)
-    return Error(ErrorCode::kCorrupt, fmt::format("it answers row range {} of batch {} out of turn", index, open.sequence));
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("it answers row range {} of batch {} out of turn", index, open.sequence));
   if (reply.info.n_rows != open.ranges[index].count || reply.info.n_pairs != open.range_pairs[index])
     return Error(ErrorCode::kCorrupt,
                  fmt::format("its answer to row range {} of batch {} has {} rows and {} pairs, not {} and {}", index,
@@ -284,7 +289,8 @@ Status NodeLeg::add_replies(OpenBatch& open, kernels::SumsView sums, std::span<s
       return Error(ErrorCode::kCorrupt, fmt::format("{}: {} bytes too many in a reply", options_.name, packed.size()));
     for (const std::uint16_t row : reply.view.failed_rows) {
       if (row < range.first || row >= range.first + range.count)
-        return Error(ErrorCode::kCorrupt, fmt::format("{}: it names failed row {} outside its range", options_.name, row));
+        return Error(ErrorCode::kCorrupt,
+                     fmt::format("{}: it names failed row {} outside its range", options_.name, row));
       failed[open.row_of[row]] = 1;
     }
     counters_.compute_us += reply.view.info.compute_us;

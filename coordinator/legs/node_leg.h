@@ -16,11 +16,11 @@
 namespace terrace::legs {
 
 struct NodeLegOptions {
-  std::string name;             // the string given to --node
-  wire::BatchLimits limits;     // what this session may send; its max_ranges bounds the replies of a batch
-  std::uint64_t experts = 0;    // slabs the node owns
+  std::string name;           // the string given to --node
+  wire::BatchLimits limits;   // what this session may send; its max_ranges bounds the replies of a batch
+  std::uint64_t experts = 0;  // slabs the node owns
   std::chrono::milliseconds batch_timeout{120'000};  // a node that is alive and still does not answer
-  bool may_spin = false;        // poll busily for a moment before blocking: only where a core is free for it
+  bool may_spin = false;  // poll busily for a moment before blocking: only where a core is free for it
 };
 
 class NodeLeg final : public Leg {
@@ -65,7 +65,7 @@ class NodeLeg final : public Leg {
   std::unique_ptr<OpenLane> latency_;
   std::unique_ptr<OpenLane> bulk_;
   Ticket next_ticket_ = 1;
-  std::optional<Error> lost_;                        // why; every later call gives it again
+  std::optional<Error> lost_;  // why; every later call gives it again
   LegCounters counters_;
 };
 

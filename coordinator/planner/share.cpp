@@ -27,7 +27,8 @@ Result<std::uint16_t> find_leg(std::string_view name, const std::vector<std::str
     if (names[i] == name) return static_cast<std::uint16_t>(i);
   std::string known;
   for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;
-  return bad(fmt::format("\"{}\" is no leg of this run; the legs are {} (nodes are named as --node gives them)", name, known));
+  return bad(
+      fmt::format("\"{}\" is no leg of this run; the legs are {} (nodes are named as --node gives them)", name, known));
 }
 
 std::optional<std::uint32_t> parse_id(std::string_view text) {
@@ -54,7 +55,8 @@ class LayerShares {
       return bad(fmt::format("expert {} is out of range; this model has experts 0-{}", *last, owners_.size() - 1));
     for (std::uint32_t expert = *first; expert <= *last; ++expert) {
       if (owners_[expert] != kNobody)
-        return bad(fmt::format("expert {} is given twice, to {} and to {}", expert, names_[owners_[expert]], names_[leg]));
+        return bad(
+            fmt::format("expert {} is given twice, to {} and to {}", expert, names_[owners_[expert]], names_[leg]));
       owners_[expert] = leg;
     }
     return {};
@@ -134,7 +136,8 @@ Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, cons
     return bad("the file is no JSON object with an array \"layers\"").in(file.string());
   const nlohmann::json& entries = json["layers"];
   if (entries.size() != 1 && entries.size() != input.n_layers)
-    return bad(fmt::format("\"layers\" has {} entries; it needs 1, or {}, one for each layer", entries.size(), input.n_layers))
+    return bad(fmt::format("\"layers\" has {} entries; it needs 1, or {}, one for each layer", entries.size(),
+                           input.n_layers))
         .in(file.string());
   std::vector<std::string> names = leg_names(input);
   std::vector<std::vector<std::uint16_t>> layers;
