@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/base/environment.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
 #include "coordinator/app/model_options.h"
@@ -22,7 +24,7 @@ class Engine {
  public:
   // Opens the file, connects to the nodes, gives them their slabs and waits until each is ready. Any error names file,
   // tensor or node; what was opened is closed again.
-  static Result<std::unique_ptr<Engine>> open(const ModelOptions& options);
+  static Result<std::unique_ptr<Engine>> open(const ModelOptions& options, const Environment& environment);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -39,12 +41,15 @@ class Engine {
  private:
   struct Parts;
   Engine();
-  Status open_legs(const ModelOptions& options);
+  Status open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir);
 
   std::string model_name_;
   double load_ms_ = 0;
   std::unique_ptr<Parts> parts_;
 };
+
+// Where this user's caches lie; empty: nowhere.
+std::filesystem::path cache_directory(const Environment& environment);
 
 // The tokenizer of a file, its notes printed on stderr unless quiet.
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet);

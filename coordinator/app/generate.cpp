@@ -123,7 +123,7 @@ Status run_generate(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
   TERRACE_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o));
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine->tokenizer());
 
   GenerationRequest request;

@@ -27,6 +27,7 @@ OptionTable make_table(ScoreOptions* o) {
   table.add("text", &o->text, "a text file; special tokens in it are found");
   table.add("ids", &o->ids, "a file with a JSON array of token ids");
   table.add("chunk", &o->chunk, "tokens of a fresh sequence each; a shorter rest is left out").range(2, 1 << 20);
+  table.add("json", &o->model.json, "JSON is the only form of this command's result, with or without the flag");
   add_model_options(table, &o->model);
   return table;
 }
@@ -101,7 +102,7 @@ Status run_score(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
   arch::Trunk& trunk = engine->trunk();
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, *engine));
   if (o.chunk > trunk.context())
