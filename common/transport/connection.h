@@ -33,17 +33,17 @@ struct Event {
 };
 
 struct TransportStats {
-  std::uint64_t bytes_sent = 0;      // frames' bytes handed to the link, headers included
+  std::uint64_t bytes_sent = 0;  // frames' bytes handed to the link, headers included
   std::uint64_t bytes_received = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
 };
 
 struct Options {
-  std::uint64_t largest_frame = std::uint64_t{64} << 20;   // a longer one from the peer closes the connection
-  std::uint64_t receive_window = std::uint64_t{256} << 20; // received and not yet released
-  std::size_t max_open_sends = 256;                        // send() beyond it: kBusy
-  std::size_t socket_buffer = 0;                           // SO_SNDBUF and SO_RCVBUF; 0: the system's
+  std::uint64_t largest_frame = std::uint64_t{64} << 20;    // a longer one from the peer closes the connection
+  std::uint64_t receive_window = std::uint64_t{256} << 20;  // received and not yet released
+  std::size_t max_open_sends = 256;                         // send() beyond it: kBusy
+  std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
 };
 
 class Connection {
@@ -77,7 +77,7 @@ class Listener {
   // The next connection, or null when none waits. Errors of one connection are not errors of the listener; an Error
   // here means the listener itself is of no further use.
   virtual Result<std::unique_ptr<Connection>> accept() = 0;
-  virtual int wait_fd() = 0;           // POLLIN
+  virtual int wait_fd() = 0;                // POLLIN
   virtual std::string address() const = 0;  // "127.0.0.1:9001", the port as bound
   virtual std::uint16_t port() const = 0;
 };

@@ -29,9 +29,9 @@ struct FailedRow {
 };
 
 struct StepResult {
-  std::span<const float> logits;        // [rows that want logits, vocabulary] in the order of the rows; valid until the
-                                        // next step. Undefined for failed rows
-  std::vector<FailedRow> failed;        // normally empty (and then nothing was allocated)
+  std::span<const float> logits;  // [rows that want logits, vocabulary] in the order of the rows; valid until the
+                                  // next step. Undefined for failed rows
+  std::vector<FailedRow> failed;  // normally empty (and then nothing was allocated)
 };
 
 // What a layer did with a row, for tests and `--trace`-like tools: called on the step's thread.
@@ -48,10 +48,10 @@ struct ModelInfo {
   std::string architecture;
   std::uint32_t n_layers = 0;
   std::uint32_t d_model = 0;
-  std::uint32_t vocabulary = 0;   // logits a row
+  std::uint32_t vocabulary = 0;  // logits a row
   std::uint32_t n_experts = 0;
   std::uint32_t top_k = 0;
-  std::uint32_t context = 0;      // the model's own
+  std::uint32_t context = 0;  // the model's own
   std::uint64_t kv_bytes_per_position = 0;
   // Bytes of weights that one decode step of one row reads: dense matrices, head, one embedding row and top_k experts
   // a layer.

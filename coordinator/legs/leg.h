@@ -28,24 +28,24 @@ enum class Priority : std::uint8_t { kDecode, kPrompt };
 struct LegBatch {
   std::uint64_t epoch = 0;
   std::uint32_t layer = 0;
-  kernels::RowsView gate_rows;             // [n_rows, d_model] in the class of gate
-  kernels::RowsView up_rows;               // the same memory when the classes are equal
+  kernels::RowsView gate_rows;  // [n_rows, d_model] in the class of gate
+  kernels::RowsView up_rows;    // the same memory when the classes are equal
   std::uint32_t n_rows = 0;
-  std::span<const kernels::Pair> pairs;    // of experts this leg owns; sorted by expert, then row; not empty
-  std::span<const RowRange> ranges;        // rising, disjoint; together they hold every row that has a pair
+  std::span<const kernels::Pair> pairs;  // of experts this leg owns; sorted by expert, then row; not empty
+  std::span<const RowRange> ranges;      // rising, disjoint; together they hold every row that has a pair
   Priority priority = Priority::kDecode;
 };
 
 // Counted since the leg was made; read between steps.
 struct LegCounters {
   std::uint64_t batches = 0;
-  std::uint64_t rows = 0;                // rows that had a pair here, per batch
+  std::uint64_t rows = 0;  // rows that had a pair here, per batch
   std::uint64_t pairs = 0;
-  std::uint64_t bytes_sent = 0;          // data frames, headers included, without weights
+  std::uint64_t bytes_sent = 0;  // data frames, headers included, without weights
   std::uint64_t bytes_received = 0;
-  std::uint64_t weight_bytes_sent = 0;   // slabs
-  std::uint64_t wait_us = 0;             // the step's wait for this leg's replies
-  std::uint64_t compute_us = 0;          // the leg's own kernels
+  std::uint64_t weight_bytes_sent = 0;  // slabs
+  std::uint64_t wait_us = 0;            // the step's wait for this leg's replies
+  std::uint64_t compute_us = 0;         // the leg's own kernels
 };
 
 using Ticket = std::uint64_t;
@@ -58,7 +58,7 @@ class Leg {
   virtual const std::string& name() const = 0;  // "host", or the string given to --node
   virtual LegKind kind() const = 0;
   virtual LegState state() const = 0;
-  virtual std::uint64_t experts() const = 0;    // slabs it owns in the current epoch, over all layers
+  virtual std::uint64_t experts() const = 0;  // slabs it owns in the current epoch, over all layers
 
   // Takes the batch and returns at once. An error (kPeerGone, kRefused) means the leg did not take it.
   virtual Result<Ticket> submit(const LegBatch& batch) = 0;

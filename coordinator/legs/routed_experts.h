@@ -14,7 +14,7 @@ namespace terrace::legs {
 // The rows of one layer of one step and the experts chosen for each. Borrowed until collect() returns.
 struct RoutedRows {
   std::uint32_t layer = 0;
-  const float* rows = nullptr;             // [n_rows, d_model], the normed rows; finite
+  const float* rows = nullptr;  // [n_rows, d_model], the normed rows; finite
   std::uint32_t n_rows = 0;
   const std::uint16_t* experts = nullptr;  // [n_rows, top_k] in selection order, each once a row
   const float* weights = nullptr;          // [n_rows, top_k]

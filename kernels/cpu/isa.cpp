@@ -9,8 +9,10 @@ constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2};
 
 const char* name(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
   }
   return "unknown";
 }
@@ -21,7 +23,8 @@ Result<Isa> parse_isa(std::string_view text) {
     if (text == name(isa)) return isa;
     known += known.empty() ? name(isa) : std::string(", ") + name(isa);
   }
-  return Error(ErrorCode::kInvalidArgument, fmt::format("unknown instruction set \"{}\"; this build has {}", text, known));
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("unknown instruction set \"{}\"; this build has {}", text, known));
 }
 
 std::vector<Isa> CpuFeatures::isas() const {

@@ -22,8 +22,8 @@ struct CpuFeatures {
   bool avx2 = false;  // AVX2, FMA, F16C and BMI2 together: what files compiled for avx2 may use
 
   bool has(Isa isa) const { return isa == Isa::kScalar || (isa == Isa::kAvx2 && avx2); }
-  std::vector<Isa> isas() const;    // all it has, narrow to wide
-  std::string describe() const;     // "scalar avx2"
+  std::vector<Isa> isas() const;  // all it has, narrow to wide
+  std::string describe() const;   // "scalar avx2"
 };
 CpuFeatures detect_cpu_features();
 

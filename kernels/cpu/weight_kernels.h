@@ -28,8 +28,8 @@ using DequantizeRowFn = void (*)(const std::byte* row, std::size_t cols, float* 
 struct WeightKernels {
   TensorType type = TensorType::kF32;
   ActivationClass activation = ActivationClass::kF32;
-  Isa isa = Isa::kScalar;          // of dot_rows; logged once, shown by selftest and status
-  const char* kernel_name = "";    // "dot_rows_q4_k_avx2"
+  Isa isa = Isa::kScalar;        // of dot_rows; logged once, shown by selftest and status
+  const char* kernel_name = "";  // "dot_rows_q4_k_avx2"
   DotRowsFn dot_rows = nullptr;
   DequantizeRowFn dequantize_row = nullptr;
 };

@@ -75,10 +75,10 @@ struct RowsView {
 };
 
 struct BatchView {
-  RowsView gate_rows;            // [n_rows, d_model] in gate's class
-  RowsView up_rows;              // the same memory when the classes are equal
-  std::size_t n_rows = 0;        // <= 65,536
-  std::span<const Pair> pairs;   // sorted by expert, then row; rows < n_rows
+  RowsView gate_rows;           // [n_rows, d_model] in gate's class
+  RowsView up_rows;             // the same memory when the classes are equal
+  std::size_t n_rows = 0;       // <= 65,536
+  std::span<const Pair> pairs;  // sorted by expert, then row; rows < n_rows
 };
 
 // [n_rows, d_model] int64, unit 2^-shift.

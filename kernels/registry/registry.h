@@ -26,7 +26,7 @@ Result<WeightKernels> select_weight_kernels(TensorType type, const CpuFeatures& 
 // y as DotRowsFn gives it, but over the dequantised weight row and f32 activation rows by docs/numerics.md 3.2,
 // whatever the type (`--activations f32`: checking only). scratch holds cols floats.
 void dot_rows_dequantized(const WeightKernels& weights, const std::byte* w, std::size_t w_row_bytes,
-                          std::size_t n_weight_rows, const float* const* x, std::size_t n_x, std::size_t cols,
-                          float* y, std::size_t y_stride, float* scratch);
+                          std::size_t n_weight_rows, const float* const* x, std::size_t n_x, std::size_t cols, float* y,
+                          std::size_t y_stride, float* scratch);
 
 }  // namespace terrace::kernels

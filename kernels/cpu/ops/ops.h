@@ -30,18 +30,18 @@ inline constexpr std::size_t kKvBlockPositions = 32;
 // Bases are 64-byte aligned. Positions that were not written are never read.
 
 struct AttentionArgs {
-  const float* q = nullptr;            // [n_heads, head_dim]: the query heads that share this KV head, after RoPE
-  float* out = nullptr;                // [n_heads, value_dim], overwritten
-  const std::byte* const* k = nullptr; // [n_blocks] K bases of this KV head, by block of 32 positions
-  const std::byte* const* v = nullptr; // [n_blocks]
-  std::size_t n_keys = 0;              // keys 0 .. n_keys - 1 take part; the row's own key is the last
+  const float* q = nullptr;             // [n_heads, head_dim]: the query heads that share this KV head, after RoPE
+  float* out = nullptr;                 // [n_heads, value_dim], overwritten
+  const std::byte* const* k = nullptr;  // [n_blocks] K bases of this KV head, by block of 32 positions
+  const std::byte* const* v = nullptr;  // [n_blocks]
+  std::size_t n_keys = 0;               // keys 0 .. n_keys - 1 take part; the row's own key is the last
   std::size_t n_heads = 0;
-  std::size_t head_dim = 0;            // a multiple of 8
-  std::size_t value_dim = 0;           // a multiple of 8
+  std::size_t head_dim = 0;   // a multiple of 8
+  std::size_t value_dim = 0;  // a multiple of 8
   float scale = 0;
   KvType type = KvType::kF16;
-  const float* sinks = nullptr;        // [n_heads] or null
-  float* scratch = nullptr;            // attention_scratch_floats() floats of this worker
+  const float* sinks = nullptr;  // [n_heads] or null
+  float* scratch = nullptr;      // attention_scratch_floats() floats of this worker
 };
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
 

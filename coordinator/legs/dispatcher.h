@@ -1,0 +1,59 @@
+// Cuts a layer's rows into one batch per leg by the epoch's owner table, hands them out (nodes first), and adds the
+// legs' integer sums (design.md 2). Placement cannot change a bit: sums are integers, and a pair is computed once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/base/parallel.h"
+#include "coordinator/legs/leg.h"
+#include "coordinator/legs/owner_table.h"
+#include "coordinator/legs/routed_experts.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::legs {
+
+// Rows of one row range of a prompt batch: the unit in which legs answer. Decode batches are one range.
+inline constexpr std::uint32_t kPromptRangeRows = 256;
+
+class Dispatcher final : public RoutedExperts {
+ public:
+  // legs[i] is leg i of `owners` (0 the host); all outlive the dispatcher. kernels: one per layer, for the rows'
+  // classes. top_k experts a row.
+  Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::vector<kernels::ExpertKernels> kernels,
+             std::uint32_t top_k, Parallel& parallel, const kernels::Ops& ops);
+
+  Status submit(const RoutedRows& routed) override;
+  Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+
+ private:
+  struct LegWork {
+    std::vector<kernels::Pair> pairs;
+    std::optional<Ticket> ticket;
+  };
+
+  void quantise(const RoutedRows& routed);
+  kernels::RowsView rows_in(ActivationClass activation, const RoutedRows& routed) const;
+  void sort_pairs(const RoutedRows& routed);
+  void cut_ranges(const RoutedRows& routed);
+  Status submit_to(std::size_t leg, const RoutedRows& routed);
+  void discard();
+
+  OwnerTable owners_;
+  std::vector<Leg*> legs_;
+  std::vector<kernels::ExpertKernels> kernels_;  // [n_layers]
+  std::uint32_t top_k_;
+  Parallel& parallel_;
+  const kernels::Ops& ops_;
+
+  std::vector<std::byte> quantised_[kActivationClasses];  // the step's rows in each class that is needed
+  std::vector<std::uint32_t> expert_start_;               // [n_experts + 1], scratch of sort_pairs()
+  std::vector<kernels::Pair> sorted_;                     // all pairs by expert, then row
+  std::vector<LegWork> work_;                             // [legs]
+  std::vector<RowRange> ranges_;
+  std::uint32_t n_rows_ = 0;
+};
+
+}  // namespace terrace::legs

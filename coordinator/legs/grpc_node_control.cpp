@@ -1,0 +1,349 @@
+#include "coordinator/legs/grpc_node_control.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <grpcpp/grpcpp.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "terrace/v1/node.grpc.pb.h"
+
+namespace terrace::legs {
+namespace {
+
+namespace v1 = ::terrace::v1;
+
+// A manifest holds 32 bytes a slab: 64 MiB is two million slabs.
+constexpr int kMaxMessageBytes = 64 << 20;
+
+ErrorCode code_of(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return ErrorCode::kPeerGone;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return ErrorCode::kDeadline;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return ErrorCode::kOutOfMemory;
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return ErrorCode::kRefused;
+    case grpc::StatusCode::NOT_FOUND:
+      return ErrorCode::kNotFound;
+    case grpc::StatusCode::ABORTED:
+      return ErrorCode::kBusy;
+    case grpc::StatusCode::DATA_LOSS:
+      return ErrorCode::kCorrupt;
+    default:
+      return ErrorCode::kInternal;
+  }
+}
+
+// A peer's sentence goes to a terminal: no control characters, and not without end.
+std::string printable(std::string text) {
+  constexpr std::size_t kMost = 512;
+  if (text.size() > kMost) text.resize(kMost);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return text;
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
+    return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address->sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return false;
+}
+
+Status require_loopback(const std::string& address, const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::string bare = host;
+  if (bare.size() >= 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
+  if (const int failed = getaddrinfo(bare.c_str(), nullptr, &hints, &found); failed != 0)
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT",
+                                                          address, gai_strerror(failed)));
+  bool loopback = true;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) loopback = loopback && is_loopback(a->ai_addr);
+  freeaddrinfo(found);
+  if (!loopback)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: not a loopback address; links between machines need credentials, "
+                             "which this version does not have yet",
+                             address));
+  return {};
+}
+
+class GrpcNodeControl final : public NodeControl {
+ public:
+  GrpcNodeControl(std::string address, const ControlTimeouts& timeouts)
+      : address_(std::move(address)), timeouts_(timeouts) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // Each control has a connection of its own, so that a peer that went away is noticed by this one.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = v1::Node::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  const std::string& address() const override { return address_; }
+
+  Result<NodeDescription> describe() override {
+    v1::DescribeReply reply;
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Describe, v1::DescribeRequest(), reply));
+    NodeDescription node;
+    node.version = printable(reply.version());
+    node.protocol_min = reply.protocol().min();
+    node.protocol_max = reply.protocol().max();
+    node.numerics_version = reply.numerics_version();
+    node.boot_id = reply.boot_id();
+    node.isa = printable(reply.isa());
+    node.memory_budget = reply.memory_budget();
+    node.memory_free = reply.memory_free();
+    node.threads = reply.threads();
+    return node;
+  }
+
+  Result<OpenedSession> open_session(const SessionRequest& request) override {
+    v1::OpenSessionRequest message;
+    message.mutable_protocol()->set_min(kProtocolMin);
+    message.mutable_protocol()->set_max(kProtocolMax);
+    message.set_numerics_version(request.numerics_version);
+    message.set_manifest(request.manifest.data(), request.manifest.size());
+    message.set_max_rows(request.limits.max_rows);
+    message.set_max_pairs(request.limits.max_pairs);
+    message.set_max_ranges(request.limits.max_ranges);
+    message.set_coordinator(request.coordinator);
+    message.set_largest_frame(request.largest_frame);
+    v1::OpenSessionReply reply;
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::OpenSession, message, reply));
+    OpenedSession opened;
+    if (reply.protocol() < kProtocolMin || reply.protocol() > kProtocolMax)
+      return corrupt(
+          fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), kProtocolMin, kProtocolMax));
+    if (reply.session() == 0) return corrupt("it gave session 0");
+    if (reply.token().size() != opened.token.size()) return corrupt("its token is not 32 bytes long");
+    if (reply.data_port() == 0 || reply.data_port() > 65535) return corrupt("its data port is out of range");
+    opened.protocol = reply.protocol();
+    opened.session = reply.session();
+    opened.boot_id = reply.boot_id();
+    std::memcpy(opened.token.data(), reply.token().data(), opened.token.size());
+    opened.data_port = static_cast<std::uint16_t>(reply.data_port());
+    opened.largest_frame = reply.largest_frame();
+    opened.has_model = reply.has_model();
+    return opened;
+  }
+
+  Result<std::uint32_t> reserve(std::uint64_t session, const ReservationBytes& bytes) override {
+    v1::ReserveRequest message;
+    message.set_session(session);
+    message.set_slab_bytes(bytes.slabs);
+    message.set_staging_bytes(bytes.staging);
+    message.set_scratch_bytes(bytes.scratch);
+    v1::ReserveReply reply;
+    // Touching memory takes its time: about a second for 2 GiB on a slow machine.
+    const auto touching = std::chrono::milliseconds((bytes.slabs + bytes.staging + bytes.scratch) >> 21);
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Reserve, message, reply, touching));
+    if (reply.lease_ms() == 0) return corrupt("it gave a lease of 0 ms");
+    return reply.lease_ms();
+  }
+
+  Status heartbeat(std::uint64_t session) override {
+    return call_for_session<v1::HeartbeatRequest, v1::HeartbeatReply>(&v1::Node::Stub::Heartbeat, session);
+  }
+  Status close_session(std::uint64_t session) override {
+    return call_for_session<v1::CloseSessionRequest, v1::CloseSessionReply>(&v1::Node::Stub::CloseSession, session);
+  }
+  Status forget(std::uint64_t session, std::uint64_t epoch) override {
+    v1::ForgetRequest message;
+    message.set_session(session);
+    message.set_epoch(epoch);
+    v1::ForgetReply reply;
+    return call(&v1::Node::Stub::Forget, message, reply);
+  }
+
+  Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                FunctionRef<Status(const AssignProgress&)> on_progress) override;
+
+ private:
+  template <class Method, class Request, class Reply>
+  Status call(Method method, const Request& request, Reply& reply,
+              std::chrono::milliseconds more = std::chrono::milliseconds(0)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeouts_.call + more);
+    return to_status((stub_.get()->*method)(&context, request, &reply));
+  }
+  template <class Request, class Reply, class Method>
+  Status call_for_session(Method method, std::uint64_t session) {
+    Request message;
+    message.set_session(session);
+    Reply reply;
+    return call(method, message, reply);
+  }
+
+  Status to_status(const grpc::Status& status) const {
+    if (status.ok()) return {};
+    const std::string text = printable(status.error_message());
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)
+      return Error(ErrorCode::kPeerGone,
+                   fmt::format("{}: cannot be reached ({}); is terrace-node running there, and is the address right?",
+                               address_, text));
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+      return Error(ErrorCode::kDeadline,
+                   fmt::format("{}: no answer within {} ms; is the machine overloaded or stopped?", address_,
+                               timeouts_.call.count()));
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
+      return Error(ErrorCode::kRefused,
+                   fmt::format("{}: answers, but is no terrace-node of this version ({})", address_, text));
+    return Error(code_of(status.error_code()), fmt::format("{}: {}", address_, text));
+  }
+  Error corrupt(const std::string& what) const {
+    return Error(ErrorCode::kCorrupt, fmt::format("{}: a wrong answer from the node: {}", address_, what));
+  }
+  Status take_progress(const v1::AssignProgress& message, bool first, AssignProgress& progress) const;
+
+  std::string address_;
+  ControlTimeouts timeouts_;
+  std::unique_ptr<v1::Node::Stub> stub_;
+};
+
+// Cancels a streaming call on which nothing came for a while: gRPC has a deadline for a call, not for silence.
+class SilenceGuard {
+ public:
+  SilenceGuard(grpc::ClientContext& context, std::chrono::milliseconds limit)
+      : context_(context), limit_(limit), thread_([this] { watch(); }) {}
+  ~SilenceGuard() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  // Between heard() and listen() the time is ours (we may be sending slabs) and does not count.
+  void heard() { set_listening(false); }
+  void listen() { set_listening(true); }
+  bool fired() const { return fired_; }
+
+ private:
+  void set_listening(bool listening) {
+    const std::lock_guard lock(mutex_);
+    listening_ = listening;
+    ++changes_;
+    changed_.notify_all();
+  }
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!done_) {
+      const std::uint64_t seen = changes_;
+      if (!listening_) {
+        changed_.wait(lock, [&] { return done_ || changes_ != seen; });
+        continue;
+      }
+      if (changed_.wait_for(lock, limit_, [&] { return done_ || changes_ != seen; })) continue;
+      fired_ = true;
+      context_.TryCancel();
+      return;
+    }
+  }
+  grpc::ClientContext& context_;
+  const std::chrono::milliseconds limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t changes_ = 0;
+  bool listening_ = true;
+  bool done_ = false;
+  std::atomic<bool> fired_{false};
+  std::thread thread_;
+};
+
+Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, bool first, AssignProgress& progress) const {
+  progress.ready = message.ready();
+  progress.slabs_total = message.slabs_total();
+  progress.slabs_ready = message.slabs_ready();
+  progress.bytes_ready = message.bytes_ready();
+  progress.wanted.clear();
+  if (!first && message.wanted_size() != 0) return corrupt("it names wanted slabs after its first answer to Assign");
+  for (const v1::LayerShare& layer : message.wanted()) {
+    LayerExperts wanted;
+    wanted.layer = layer.layer();
+    for (const std::uint32_t expert : layer.experts()) {
+      if (expert > 0xffff) return corrupt(fmt::format("it wants expert {}", expert));
+      wanted.experts.push_back(static_cast<std::uint16_t>(expert));
+    }
+    progress.wanted.push_back(std::move(wanted));
+  }
+  return {};
+}
+
+Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                               FunctionRef<Status(const AssignProgress&)> on_progress) {
+  v1::AssignRequest message;
+  message.set_session(session);
+  message.set_epoch(epoch);
+  for (const LayerExperts& layer : share) {
+    v1::LayerShare* entry = message.add_layers();
+    entry->set_layer(layer.layer);
+    for (const std::uint16_t expert : layer.experts) entry->add_experts(expert);
+  }
+  grpc::ClientContext context;
+  SilenceGuard guard(context, timeouts_.progress);
+  auto reader = stub_->Assign(&context, message);
+  v1::AssignProgress answer;
+  bool first = true;
+  bool ready = false;
+  Status failed;
+  while (failed.ok() && reader->Read(&answer)) {
+    guard.heard();
+    AssignProgress progress;
+    failed = take_progress(answer, first, progress);
+    if (failed.ok()) failed = on_progress(progress);
+    ready = progress.ready;
+    first = false;
+    guard.listen();
+  }
+  if (!failed.ok()) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  if (!failed.ok()) return failed;
+  if (guard.fired())
+    return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {} s", address_,
+                                                   timeouts_.progress.count() / 1000));
+  TERRACE_RETURN_IF_ERROR(to_status(status));
+  if (!ready) return corrupt("it ended Assign without being ready");
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> host_of(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  const bool bracketed = !address.empty() && address.front() == '[';
+  const bool valid = colon != std::string::npos && colon > 0 && colon + 1 < address.size() &&
+                     address.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
+                     (bracketed ? address[colon - 1] == ']' : address.find(':') == colon);
+  if (!valid)
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("\"{}\" is no node address; write HOST:PORT, for example box1:9000 or [::1]:9000", address));
+  return address.substr(0, colon);
+}
+
+Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
+                                                            const ControlTimeouts& timeouts) {
+  TERRACE_ASSIGN_OR_RETURN(const std::string host, host_of(address));
+  TERRACE_RETURN_IF_ERROR(require_loopback(address, host));
+  return std::unique_ptr<NodeControl>(std::make_unique<GrpcNodeControl>(address, timeouts));
+}
+
+}  // namespace terrace::legs

@@ -1,0 +1,27 @@
+// NodeControl over gRPC (proto/terrace/v1/node.proto). Without credentials: links beyond loopback are refused before
+// anything is sent.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "common/base/result.h"
+#include "coordinator/legs/node_control.h"
+
+namespace terrace::legs {
+
+struct ControlTimeouts {
+  std::chrono::milliseconds call{10'000};      // of a call that answers at once, connecting included
+  std::chrono::milliseconds progress{60'000};  // Assign: between two messages (a node reads and hashes slabs meanwhile)
+};
+
+// Checks the address and makes the channel; connects with the first call. kInvalidArgument: not HOST:PORT.
+// kRefused: the host is not a loopback address.
+Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
+                                                            const ControlTimeouts& timeouts);
+
+// The host of HOST:PORT or [IPV6]:PORT, as it was written, for addresses of the node's other ports.
+Result<std::string> host_of(const std::string& address);
+
+}  // namespace terrace::legs

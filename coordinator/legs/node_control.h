@@ -1,0 +1,87 @@
+// The control plane of one node as the coordinator uses it: our structs instead of protobuf's, one implementation over
+// gRPC (grpc_node_control.h), and room for another in tests. Order of calls: describe, open_session, (data
+// connections), reserve, assign, batches, forget, close_session; heartbeat in between.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/result.h"
+#include "common/wire/messages.h"
+
+namespace terrace::legs {
+
+// Protocol versions this program speaks, both ends included.
+inline constexpr std::uint32_t kProtocolMin = 1;
+inline constexpr std::uint32_t kProtocolMax = 1;
+
+struct NodeDescription {
+  std::string version;
+  std::uint32_t protocol_min = 0, protocol_max = 0;
+  std::uint32_t numerics_version = 0;
+  std::uint64_t boot_id = 0;
+  std::string isa;
+  std::uint64_t memory_budget = 0, memory_free = 0;  // bytes
+  std::uint32_t threads = 0;
+};
+
+struct SessionRequest {
+  std::uint32_t numerics_version = 1;
+  std::span<const std::byte> manifest;  // manifest::serialize()
+  wire::BatchLimits limits;             // max_rows, max_pairs, max_ranges are stated; the rest is in the manifest
+  std::uint64_t largest_frame = 0;      // that we accept
+  std::string coordinator;              // a name for the node's logs and status
+};
+
+struct OpenedSession {
+  std::uint32_t protocol = 0;
+  std::uint64_t session = 0;
+  std::uint64_t boot_id = 0;
+  wire::Token token{};
+  std::uint16_t data_port = 0;
+  std::uint64_t largest_frame = 0;  // that the node accepts
+  bool has_model = false;
+};
+
+struct ReservationBytes {
+  std::uint64_t slabs = 0;
+  std::uint64_t staging = 0;
+  std::uint64_t scratch = 0;
+};
+
+struct LayerExperts {
+  std::uint32_t layer = 0;
+  std::vector<std::uint16_t> experts;  // rising
+};
+
+struct AssignProgress {
+  bool ready = false;
+  std::vector<LayerExperts> wanted;  // only in the first
+  std::uint64_t slabs_total = 0, slabs_ready = 0, bytes_ready = 0;
+};
+
+// Every error's text begins with the node's address. Calls block up to their deadline and may come from any thread.
+class NodeControl {
+ public:
+  virtual ~NodeControl() = default;
+  virtual const std::string& address() const = 0;
+
+  virtual Result<NodeDescription> describe() = 0;
+  virtual Result<OpenedSession> open_session(const SessionRequest& request) = 0;
+  // Returns the lease in milliseconds. kOutOfMemory carries the node's numbers.
+  virtual Result<std::uint32_t> reserve(std::uint64_t session, const ReservationBytes& bytes) = 0;
+  virtual Status heartbeat(std::uint64_t session) = 0;
+  // Calls on_progress for each message until the node is ready; an error of on_progress ends the call with it.
+  // kDeadline when the node says nothing for longer than the progress limit.
+  virtual Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                        FunctionRef<Status(const AssignProgress&)> on_progress) = 0;
+  virtual Status forget(std::uint64_t session, std::uint64_t epoch) = 0;
+  virtual Status close_session(std::uint64_t session) = 0;
+};
+
+}  // namespace terrace::legs

@@ -1,0 +1,334 @@
+#include "coordinator/legs/node_leg.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/wire/pack.h"
+
+namespace terrace::legs {
+
+static_assert(sizeof(kernels::Pair) == sizeof(wire::Pair) && sizeof(RowRange) == sizeof(wire::RowRange));
+
+namespace {
+constexpr std::chrono::microseconds kSpin{20};
+
+std::uint64_t us_since(Clock::time_point start) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+}
+}  // namespace
+
+// One reply that came and was not yet added.
+struct HeldReply {
+  wire::ReplyView view;
+  std::span<const std::byte> bytes;
+};
+
+struct NodeLeg::OpenLane {
+  std::unique_ptr<Lane> lane;
+  std::vector<OpenBatch*> waiting;  // for credit, in order
+};
+
+// A batch from submit() to collect(). All vectors keep their memory when the batch is used again.
+struct NodeLeg::OpenBatch {
+  Ticket ticket = 0;  // 0: free
+  OpenLane* lane = nullptr;
+  std::uint64_t sequence = 0;
+  transport::SendTicket send_ticket = 0;
+  bool sent = false;  // the transport has given the frame's memory back
+  std::uint64_t frame_bytes = 0;
+  std::uint64_t epoch = 0;
+  std::uint32_t layer = 0;
+
+  wire::FrameBuilder builder;
+  wire::BatchInfo info;
+  std::vector<std::uint16_t> row_of;      // [info.n_rows] the caller's row of each row that travels
+  std::vector<std::uint16_t> compact_of;  // [caller's rows] the inverse; kNone where a row has no pair
+  std::vector<wire::Pair> pairs;
+  std::vector<wire::RowRange> ranges;
+  std::vector<std::uint32_t> range_pairs;  // [ranges] pairs of each
+  std::vector<std::uint8_t> answered;      // [ranges]
+  std::size_t n_answered = 0;
+  std::vector<std::byte> gate_rows, up_rows;  // only when some rows do not travel
+  std::span<const std::byte> gate_span, up_span;
+
+  std::vector<HeldReply> replies;
+  std::optional<Error> refused;  // the node's answer to this batch was an error
+
+  bool done() const { return refused.has_value() || n_answered == ranges.size(); }
+};
+
+namespace {
+constexpr std::uint16_t kNone = 0xffff;
+}
+
+NodeLeg::NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk)
+    : options_(options), latency_(std::make_unique<OpenLane>()), bulk_(std::make_unique<OpenLane>()) {
+  latency_->lane = std::move(latency);
+  bulk_->lane = std::move(bulk);
+}
+
+NodeLeg::~NodeLeg() = default;
+
+NodeLeg::OpenBatch& NodeLeg::free_batch() {
+  for (auto& batch : batches_)
+    if (batch->ticket == 0) return *batch;
+  return *batches_.emplace_back(std::make_unique<OpenBatch>());
+}
+
+NodeLeg::OpenBatch* NodeLeg::find(Ticket ticket) {
+  for (auto& batch : batches_)
+    if (batch->ticket == ticket) return batch.get();
+  return nullptr;
+}
+
+// Gives row_of and compact_of, and the rows as they will travel: the caller's memory when all rows do, else a copy of
+// those that have a pair here.
+void NodeLeg::compact_rows(OpenBatch& open, const LegBatch& batch) {
+  open.compact_of.assign(batch.n_rows, kNone);
+  for (const kernels::Pair& pair : batch.pairs) open.compact_of[pair.row] = 0;
+  open.row_of.clear();
+  for (std::uint32_t row = 0; row < batch.n_rows; ++row) {
+    if (open.compact_of[row] == kNone) continue;
+    open.compact_of[row] = static_cast<std::uint16_t>(open.row_of.size());
+    open.row_of.push_back(static_cast<std::uint16_t>(row));
+  }
+  const auto gather = [&](const kernels::RowsView& rows, std::vector<std::byte>& copy) -> std::span<const std::byte> {
+    const std::size_t bytes = row_bytes(rows.activation, options_.limits.d_model);
+    if (open.row_of.size() == batch.n_rows && rows.stride == bytes) return {rows.data, bytes * batch.n_rows};
+    copy.resize(bytes * open.row_of.size());
+    for (std::size_t i = 0; i < open.row_of.size(); ++i)
+      std::memcpy(copy.data() + i * bytes, rows.row(open.row_of[i]), bytes);
+    return copy;
+  };
+  open.gate_span = gather(batch.gate_rows, open.gate_rows);
+  const bool same = batch.up_rows.activation == batch.gate_rows.activation;
+  open.up_span = same ? open.gate_span : gather(batch.up_rows, open.up_rows);
+}
+
+void NodeLeg::fill(OpenBatch& open, const LegBatch& batch) {
+  compact_rows(open, batch);
+  open.pairs.clear();
+  for (const kernels::Pair& pair : batch.pairs)
+    open.pairs.push_back({open.compact_of[pair.row], pair.expert, pair.weight});
+  open.ranges.clear();
+  for (const RowRange& range : batch.ranges) {
+    const auto begin = std::lower_bound(open.row_of.begin(), open.row_of.end(), range.first);
+    const auto end = std::lower_bound(begin, open.row_of.end(), range.first + range.count);
+    if (begin == end) continue;
+    open.ranges.push_back(
+        {static_cast<std::uint32_t>(begin - open.row_of.begin()), static_cast<std::uint32_t>(end - begin)});
+  }
+  open.range_pairs.assign(open.ranges.size(), 0);
+  for (const wire::Pair& pair : open.pairs) {
+    const auto after =
+        std::upper_bound(open.ranges.begin(), open.ranges.end(), pair.row,
+                         [](std::uint32_t row, const wire::RowRange& range) { return row < range.first; });
+    ++open.range_pairs[static_cast<std::size_t>(after - open.ranges.begin()) - 1];
+  }
+  open.answered.assign(open.ranges.size(), 0);
+  open.n_answered = 0;
+  open.replies.clear();
+  open.refused.reset();
+
+  open.epoch = batch.epoch;
+  open.layer = batch.layer;
+  open.info = wire::BatchInfo{};
+  open.info.n_rows = static_cast<std::uint32_t>(open.row_of.size());
+  open.info.n_pairs = static_cast<std::uint32_t>(open.pairs.size());
+  open.info.n_ranges = static_cast<std::uint32_t>(open.ranges.size());
+  open.info.d_model = options_.limits.d_model;
+  open.info.remaining_us = static_cast<std::uint32_t>(
+      std::min<std::int64_t>(std::chrono::microseconds(options_.batch_timeout).count(), UINT32_MAX));
+  open.info.form = wire::ReplyForm::kSum;
+  open.info.priority = batch.priority == Priority::kDecode ? wire::Priority::kDecode : wire::Priority::kPrompt;
+  open.info.gate_class = batch.gate_rows.activation;
+  open.info.up_class = batch.up_rows.activation;
+}
+
+Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
+  if (lost_) return *lost_;
+  TERRACE_CHECK(!batch.pairs.empty(), "a batch without pairs was given to a node");
+  OpenBatch& open = free_batch();
+  fill(open, batch);
+  open.lane = batch.priority == Priority::kDecode ? latency_.get() : bulk_.get();
+  open.ticket = next_ticket_++;
+  open.sent = false;
+  open.send_ticket = 0;
+  wire::BatchShape shape;
+  shape.n_rows = open.info.n_rows;
+  shape.n_pairs = open.info.n_pairs;
+  shape.n_ranges = open.info.n_ranges;
+  shape.d_model = open.info.d_model;
+  shape.gate_class = open.info.gate_class;
+  shape.up_class = open.info.up_class;
+  open.frame_bytes = wire::batch_frame_bytes(shape);
+  open.lane->waiting.push_back(&open);
+  counters_.batches += 1;
+  counters_.rows += open.info.n_rows;
+  counters_.pairs += open.info.n_pairs;
+  if (const Status sent = send_waiting(*open.lane); !sent.ok()) {
+    open.ticket = 0;
+    return lost(sent.error()).error();
+  }
+  progress();
+  return open.ticket;
+}
+
+Status NodeLeg::send_waiting(OpenLane& lane) {
+  while (!lane.waiting.empty()) {
+    OpenBatch& open = *lane.waiting.front();
+    if (!lane.lane->has_credit(open.frame_bytes)) return {};
+    wire::FrameHeader header = lane.lane->next_header(wire::FrameType::kBatch);
+    header.layer = open.layer;
+    header.epoch = open.epoch;
+    open.sequence = header.sequence;
+    open.builder.begin(header);
+    wire::add_batch(open.builder, open.info, open.gate_span, open.up_span, open.pairs, open.ranges);
+    auto ticket = lane.lane->send(open.builder);
+    if (!ticket.ok() && ticket.error().code() == ErrorCode::kBusy) return {};
+    if (!ticket.ok()) return ticket.error();
+    open.send_ticket = *ticket;
+    lane.waiting.erase(lane.waiting.begin());
+  }
+  return {};
+}
+
+Result<bool> NodeLeg::take_reply(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const auto& batch) {
+    return batch->ticket != 0 && batch->lane == &lane && batch->send_ticket != 0 &&
+           batch->sequence == frame.header.sequence;
+  });
+  if (found == batches_.end())
+    return Error(ErrorCode::kCorrupt, fmt::format("an answer to batch {}, which is not open", frame.header.sequence));
+  OpenBatch& open = **found;
+  if (frame.header.type == wire::FrameType::kBusy) return false;  // it will answer; liveness is satisfied
+  if (frame.header.type == wire::FrameType::kError) {
+    TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
+    open.refused = Error(message.code, fmt::format("{}: layer {}: {}", options_.name, open.layer, message.text));
+    return false;
+  }
+  TERRACE_ASSIGN_OR_RETURN(const wire::ReplyView reply, wire::read_reply(frame, options_.limits));
+  const std::uint32_t index = reply.info.range_index;
+  if (reply.layer != open.layer || reply.epoch != open.epoch || reply.form != open.info.form)
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("its answer to batch {} names another layer, epoch or form", open.sequence));
+  if (index >= open.ranges.size() || open.answered[index] != 0)
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("it answers row range {} of batch {} out of turn", index, open.sequence));
+  if (reply.info.n_rows != open.ranges[index].count || reply.info.n_pairs != open.range_pairs[index])
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("its answer to row range {} of batch {} has {} rows and {} pairs, not {} and {}", index,
+                             open.sequence, reply.info.n_rows, reply.info.n_pairs, open.ranges[index].count,
+                             open.range_pairs[index]));
+  open.answered[index] = 1;
+  ++open.n_answered;
+  open.replies.push_back({reply, bytes});
+  return true;
+}
+
+Status NodeLeg::poll(OpenLane& lane) {
+  const auto on_frame = [&](const wire::Frame& frame, std::span<const std::byte> bytes) {
+    return take_reply(lane, frame, bytes);
+  };
+  const auto on_sent = [&](transport::SendTicket ticket) {
+    for (auto& batch : batches_)
+      if (batch->ticket != 0 && batch->lane == &lane && batch->send_ticket == ticket) batch->sent = true;
+  };
+  TERRACE_RETURN_IF_ERROR(lane.lane->poll({on_frame, on_sent}));
+  return send_waiting(lane);
+}
+
+void NodeLeg::progress() {
+  if (lost_) return;
+  for (OpenLane* lane : {latency_.get(), bulk_.get()})
+    if (const Status polled = poll(*lane); !polled.ok()) {
+      (void)lost(polled.error());
+      return;
+    }
+}
+
+Status NodeLeg::lost(const Error& error) {
+  if (!lost_) lost_ = error;
+  return *lost_;
+}
+
+Status NodeLeg::wait_for(OpenBatch& open) {
+  OpenLane& lane = *open.lane;
+  const auto start = Clock::now();
+  lane.lane->expect_life();
+  while (!lost_) {
+    if (const Status polled = poll(lane); !polled.ok()) return lost(polled.error());
+    if (open.done() && (open.sent || open.send_ticket == 0)) return {};
+    const auto waited = Clock::now() - start;
+    if (waited > options_.batch_timeout)
+      return lost(Error(ErrorCode::kDeadline,
+                        fmt::format("{}: alive, but batch {} (layer {}) was not answered within {} s", options_.name,
+                                    open.sequence, open.layer, options_.batch_timeout.count() / 1000)));
+    if (options_.may_spin && waited < kSpin) continue;
+    if (const Status waiting = lane.lane->wait(std::chrono::milliseconds(200)); !waiting.ok())
+      return lost(waiting.error());
+  }
+  return *lost_;
+}
+
+Status NodeLeg::add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  for (const HeldReply& reply : open.replies) {
+    const wire::RowRange range = open.ranges[reply.view.info.range_index];
+    std::span<const std::byte> packed = reply.view.sums;
+    for (std::uint32_t i = 0; i < range.count; ++i) {
+      const std::size_t row = open.row_of[range.first + i];
+      auto used = wire::unpack_add_row(packed, {sums.row(row), sums.d_model});
+      if (!used.ok()) return used.error().in(options_.name);
+      packed = packed.subspan(*used);
+    }
+    if (!packed.empty())
+      return Error(ErrorCode::kCorrupt, fmt::format("{}: {} bytes too many in a reply", options_.name, packed.size()));
+    for (const std::uint16_t row : reply.view.failed_rows) {
+      if (row < range.first || row >= range.first + range.count)
+        return Error(ErrorCode::kCorrupt,
+                     fmt::format("{}: it names failed row {} outside its range", options_.name, row));
+      failed[open.row_of[row]] = 1;
+    }
+    counters_.compute_us += reply.view.info.compute_us;
+  }
+  return {};
+}
+
+Status NodeLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  OpenBatch* open = find(ticket);
+  TERRACE_CHECK(open != nullptr, "collect() of a ticket that is not open");
+  const auto start = Clock::now();
+  Status status = wait_for(*open);
+  counters_.wait_us += us_since(start);
+  if (status.ok() && open->refused) status = *open->refused;
+  if (status.ok()) {
+    status = add_replies(*open, sums, failed);
+    if (!status.ok()) (void)lost(status.error());
+  }
+  for (const HeldReply& reply : open->replies) open->lane->lane->release(reply.bytes);
+  open->replies.clear();
+  std::erase(open->lane->waiting, open);
+  open->ticket = 0;
+  return status;
+}
+
+LegCounters NodeLeg::counters() const {
+  LegCounters counters = counters_;
+  for (const OpenLane* lane : {latency_.get(), bulk_.get()}) {
+    const transport::TransportStats stats = lane->lane->stats();
+    counters.bytes_sent += stats.bytes_sent;
+    counters.bytes_received += stats.bytes_received;
+  }
+  return counters;
+}
+
+void NodeLeg::close() {
+  latency_->lane->close();
+  bulk_->lane->close();
+}
+
+}  // namespace terrace::legs

@@ -1,0 +1,72 @@
+// A tier node as a leg: batches out over the latency or bulk lane, packed sums back, range by range.
+//
+// A batch for which the node has given no credit waits here and goes out from progress() or collect(). Replies that
+// come before collect() stay in the receive buffers, uncopied. Only rows that have a pair on this node travel.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/wire/messages.h"
+#include "coordinator/legs/lane.h"
+#include "coordinator/legs/leg.h"
+
+namespace terrace::legs {
+
+struct NodeLegOptions {
+  std::string name;           // the string given to --node
+  wire::BatchLimits limits;   // what this session may send; its max_ranges bounds the replies of a batch
+  std::uint64_t experts = 0;  // slabs the node owns
+  std::chrono::milliseconds batch_timeout{120'000};  // a node that is alive and still does not answer
+  bool may_spin = false;  // poll busily for a moment before blocking: only where a core is free for it
+};
+
+class NodeLeg final : public Leg {
+ public:
+  // Takes the two lanes of an opened session.
+  NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk);
+  ~NodeLeg() override;
+
+  const std::string& name() const override { return options_.name; }
+  LegKind kind() const override { return LegKind::kNode; }
+  LegState state() const override { return lost_ ? LegState::kLost : LegState::kOk; }
+  std::uint64_t experts() const override { return options_.experts; }
+  void set_experts(std::uint64_t experts) { options_.experts = experts; }
+  void add_weight_bytes_sent(std::uint64_t bytes) { counters_.weight_bytes_sent += bytes; }
+
+  Result<Ticket> submit(const LegBatch& batch) override;
+  Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  void progress() override;
+  LegCounters counters() const override;
+
+  // Goodbye to the node.
+  void close();
+
+ private:
+  struct OpenBatch;
+  struct OpenLane;
+
+  OpenBatch& free_batch();
+  OpenBatch* find(Ticket ticket);
+  void fill(OpenBatch& open, const LegBatch& batch);
+  void compact_rows(OpenBatch& open, const LegBatch& batch);
+  Status send_waiting(OpenLane& lane);
+  Status poll(OpenLane& lane);
+  Result<bool> take_reply(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Status add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status wait_for(OpenBatch& open);
+  Status lost(const Error& error);
+
+  NodeLegOptions options_;
+  std::vector<std::unique_ptr<OpenBatch>> batches_;  // grows to the most that were open at once; outlives the lanes,
+                                                     // which borrow from it
+  std::unique_ptr<OpenLane> latency_;
+  std::unique_ptr<OpenLane> bulk_;
+  Ticket next_ticket_ = 1;
+  std::optional<Error> lost_;  // why; every later call gives it again
+  LegCounters counters_;
+};
+
+}  // namespace terrace::legs
