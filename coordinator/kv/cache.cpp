@@ -53,9 +53,10 @@ Status Cache::reserve(std::uint32_t stream, std::uint32_t positions) {
     auto* block = static_cast<std::byte*>(::operator new(shape_.block_bytes(), kAlignment, std::nothrow));
     if (block == nullptr) {
       keep_blocks(s, had);
-      return Error(ErrorCode::kOutOfMemory,
-                   fmt::format("no memory for a cache block of {} bytes ({} bytes of cache are in use); lower --ctx-size",
-                               shape_.block_bytes(), bytes_in_use()));
+      return Error(
+          ErrorCode::kOutOfMemory,
+          fmt::format("no memory for a cache block of {} bytes ({} bytes of cache are in use); lower --ctx-size",
+                      shape_.block_bytes(), bytes_in_use()));
     }
     s.blocks.emplace_back(block);
     ++n_blocks_;

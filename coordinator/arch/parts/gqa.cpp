@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "common/base/check.h"
 
@@ -12,13 +11,6 @@ namespace {
 using kernels::kKvBlockPositions;
 
 void grow(std::vector<float>& buffer, std::size_t n) { buffer.resize(std::max(buffer.size(), n)); }
-
-// True if every value stays finite when it is rounded to the cache's type: 65,520 is the least magnitude that rounds
-// to infinity in f16.
-bool storable(const kernels::Ops& ops, const float* x, std::size_t n, kernels::KvType type) {
-  if (type == kernels::KvType::kF32) return ops.all_finite(x, n);
-  return std::all_of(x, x + n, [](float value) { return std::fabs(value) < 65520.0f; });
-}
 
 }  // namespace
 
@@ -59,9 +51,8 @@ void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, Activatio
                        float* out) {
   const std::size_t n_rows = rows_.size();
   TERRACE_CHECK(x.n_rows() == n_rows, "attention runs over the rows of its step");
-  multiplier_.run(std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()},
-                             Product{&weights.v, v_.data()}},
-                  x);
+  multiplier_.run(
+      std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()}, Product{&weights.v, v_.data()}}, x);
   for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) { finish_row(row, layer, weights, failures); });
   parallel_.run(n_rows * shape_.n_kv_heads, [&](std::size_t item, std::size_t worker) {
     attend(item / shape_.n_kv_heads, layer, static_cast<std::uint32_t>(item % shape_.n_kv_heads), workers_[worker]);
@@ -92,8 +83,8 @@ void GqaAttention::finish_row(std::size_t row, std::uint32_t layer, const GqaWei
   rotate(row, weights.k_norm, shape_.n_kv_heads, k);
   const kernels::KvType type = cache_.shape().type;
   if (!ops_.all_finite(q, q_width())) failures.fail(row, layer, "queries", q, q_width());
-  if (!storable(ops_, k, k_width(), type)) failures.fail(row, layer, "keys", k, k_width());
-  if (!storable(ops_, v, v_width(), type)) failures.fail(row, layer, "values", v, v_width());
+  if (!ops_.storable(k, k_width(), type)) failures.fail(row, layer, "keys", k, k_width());
+  if (!ops_.storable(v, v_width(), type)) failures.fail(row, layer, "values", v, v_width());
   store(row, layer);
 }
 

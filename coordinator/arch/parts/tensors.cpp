@@ -72,7 +72,8 @@ Result<const float*> TensorBinder::vector(std::string_view stem, std::uint64_t n
 Result<std::uint64_t> TensorBinder::expert_bytes(std::string_view stem, std::uint64_t cols, std::uint64_t rows,
                                                  std::uint64_t n_experts) const {
   TERRACE_RETURN_IF_ERROR(no_companions(stem));
-  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, find(std::string(stem) + ".weight", {cols, rows, n_experts}));
+  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor,
+                           find(std::string(stem) + ".weight", {cols, rows, n_experts}));
   TERRACE_RETURN_IF_ERROR(kernels_for(*tensor));
   return tensor->bytes / n_experts;
 }
