@@ -27,18 +27,18 @@ inline constexpr std::uint64_t kLargestFrame = std::uint64_t{1} << 30;
 inline constexpr std::size_t kMaxSections = 16;
 
 enum class FrameType : std::uint8_t {
-  kHello = 1,    // first frame of a connection, from the coordinator: section kHello
-  kWelcome = 2,  // the node's answer: section kWelcome
-  kBatch = 3,    // pairs to compute: kBatch, kRows (one or two), kPairs, kRanges
-  kReply = 4,    // one row range of a batch: kReply, kSums or kSlots, kFailedRows where any
-  kBusy = 5,     // an answer instead of silence: kBusy
-  kPing = 6,     // either way, any time; no sections
-  kPong = 7,     // its answer: same sequence
-  kCredit = 8,   // only gives credit (header fields); no sections
-  kCancel = 9,   // the batch with this sequence is wanted no more; no sections
-  kError = 10,   // what the sender could not do: kError. sequence names the batch, 0 the connection
-  kClose = 11,   // goodbye; nothing follows
-  kSlab = 12,    // weights lane: a piece of a slab: kSlab, kSlabBytes
+  kHello = 1,     // first frame of a connection, from the coordinator: section kHello
+  kWelcome = 2,   // the node's answer: section kWelcome
+  kBatch = 3,     // pairs to compute: kBatch, kRows (one or two), kPairs, kRanges
+  kReply = 4,     // one row range of a batch: kReply, kSums or kSlots, kFailedRows where any
+  kBusy = 5,      // an answer instead of silence: kBusy
+  kPing = 6,      // either way, any time; no sections
+  kPong = 7,      // its answer: same sequence
+  kCredit = 8,    // only gives credit (header fields); no sections
+  kCancel = 9,    // the batch with this sequence is wanted no more; no sections
+  kError = 10,    // what the sender could not do: kError. sequence names the batch, 0 the connection
+  kClose = 11,    // goodbye; nothing follows
+  kSlab = 12,     // weights lane: a piece of a slab: kSlab, kSlabBytes
 };
 
 // A session has one connection a lane (design.md 4).
@@ -54,35 +54,25 @@ struct FrameHeader {
   std::uint16_t section_count = 0;  // set by FrameBuilder
   std::uint32_t layer = 0;
   std::uint64_t session = 0;
-  std::uint64_t sequence = 0;  // rising by one per lane and direction, from 1; a reply carries its batch's
+  std::uint64_t sequence = 0;       // rising by one per lane and direction, from 1; a reply carries its batch's
   std::uint64_t epoch = 0;
-  std::uint32_t body_length = 0;  // set by FrameBuilder
+  std::uint32_t body_length = 0;    // set by FrameBuilder
   // Credit given to the receiver of this frame, on this lane, added to what it has.
   std::uint32_t credit_frames = 0;
   std::uint64_t credit_bytes = 0;
 };
 
 enum class SectionTag : std::uint16_t {
-  kHello = 1,
-  kWelcome = 2,
-  kBatch = 3,
-  kRows = 4,
-  kPairs = 5,
-  kRanges = 6,
-  kReply = 7,
-  kSums = 8,
-  kSlots = 9,
-  kFailedRows = 10,
-  kBusy = 11,
-  kError = 12,
-  kSlab = 13,
-  kSlabBytes = 14,
+  kHello = 1, kWelcome = 2, kBatch = 3, kRows = 4, kPairs = 5, kRanges = 6, kReply = 7, kSums = 8, kSlots = 9,
+  kFailedRows = 10, kBusy = 11, kError = 12, kSlab = 13, kSlabBytes = 14,
 };
 
+const char* name(SectionTag tag);
+
 struct Section {
-  SectionTag tag;
-  std::uint16_t detail = 0;         // by tag: kRows: 0 gate's rows, 1 up's rows; else 0
-  std::span<const std::byte> data;  // without padding; 16-byte aligned when the frame is
+  SectionTag tag = SectionTag::kHello;
+  std::uint16_t detail = 0;          // by tag: kRows: 0 gate's rows, 1 up's rows; else 0
+  std::span<const std::byte> data;   // without padding; 16-byte aligned when the frame is
 };
 
 // A decoded frame: a view into the received bytes.
@@ -98,18 +88,28 @@ struct Frame {
 // kCorrupt: not our magic or version, or longer than `largest_frame`: the connection must be closed.
 Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint64_t largest_frame);
 
-// Checks header, checksum, every section's extent, alignment, padding, and that no (tag, detail) stands twice.
+// Checks header, checksum, every section's extent, alignment, padding, that each belongs to a frame
+// of this type, and that no (tag, detail) stands twice.
 // `bytes` is the whole frame and 16-byte aligned. kCorrupt names the field or section and its offset.
 Result<Frame> decode_frame(std::span<const std::byte> bytes);
 
 // Puts a frame together as a gather list, without copying section data. The builder owns header, section headers and
 // padding; data given to add() is borrowed until the transport has sent the frame. Reusable: begin() starts anew;
-// nothing is allocated.
+// nothing is allocated. The parts point into the builder, so it stays where it is and lives until the frame is sent.
 class FrameBuilder {
  public:
+  static constexpr std::size_t kMaxCopied = 48;
+
+  FrameBuilder() = default;
+  FrameBuilder(const FrameBuilder&) = delete;
+  FrameBuilder& operator=(const FrameBuilder&) = delete;
+
   void begin(const FrameHeader& header);
   // At most kMaxSections. Data of one section may come in two pieces.
   void add(SectionTag tag, std::uint16_t detail, std::span<const std::byte> data, std::span<const std::byte> more = {});
+  // The same with `head` copied into the builder, at most kMaxCopied bytes: fixed structs need not outlive the call.
+  void add_copy(SectionTag tag, std::uint16_t detail, std::span<const std::byte> head,
+                std::span<const std::byte> more = {});
   // Computes lengths and checksum. The parts are valid until the next begin().
   std::span<const std::span<const std::byte>> finish();
   // Length of the finished frame.
@@ -117,9 +117,10 @@ class FrameBuilder {
 
  private:
   struct Piece {
-    std::array<std::byte, kSectionHeaderBytes> header;
-    std::size_t padding = 0;
+    std::array<std::byte, kSectionHeaderBytes> header{};
+    std::array<std::byte, kMaxCopied> copied{};
   };
+  void add_part(std::span<const std::byte> part);
   FrameHeader header_;
   alignas(16) std::array<std::byte, kHeaderBytes> header_bytes_{};
   std::array<Piece, kMaxSections> pieces_{};

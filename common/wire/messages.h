@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/base/result.h"
 #include "common/base/tensor_type.h"
@@ -19,15 +20,15 @@ using Token = std::array<std::byte, 32>;
 
 // ---- opening a connection -------------------------------------------------------------------------------------------
 struct Hello {
-  Token token;                      // from OpenSession: proves that this connection belongs to the session
-  std::uint64_t largest_frame = 0;  // that the coordinator accepts on this lane
-  std::uint32_t socket_index = 0;   // of the lane
+  Token token{};                   // from OpenSession: proves that this connection belongs to the session
+  std::uint64_t largest_frame = 0; // that the coordinator accepts on this lane
+  std::uint32_t socket_index = 0;  // of the lane
   std::uint32_t reserved = 0;
 };
 struct Welcome {
-  std::uint64_t largest_frame = 0;  // that the node accepts on this lane
-  std::uint64_t credit_bytes = 0;   // first grant; at least one largest batch
-  std::uint32_t credit_frames = 0;  // first grant; at least 1
+  std::uint64_t largest_frame = 0;   // that the node accepts on this lane
+  std::uint64_t credit_bytes = 0;    // first grant; at least one largest batch
+  std::uint32_t credit_frames = 0;   // first grant; at least 1
   std::uint32_t reserved = 0;
 };
 
@@ -53,8 +54,8 @@ struct BatchInfo {
   std::uint32_t n_rows = 0;
   std::uint32_t n_pairs = 0;
   std::uint32_t n_ranges = 0;
-  std::uint32_t d_model = 0;       // values of a row
-  std::uint32_t remaining_us = 0;  // until the coordinator gives up; 0: not stated
+  std::uint32_t d_model = 0;        // values of a row
+  std::uint32_t remaining_us = 0;   // until the coordinator gives up; 0: not stated
   ReplyForm form = ReplyForm::kSum;
   Priority priority = Priority::kDecode;
   ActivationClass gate_class = ActivationClass::kF32;
@@ -65,7 +66,7 @@ static_assert(sizeof(BatchInfo) == 32);
 
 // What a session allows in a batch; announced at open.
 struct BatchLimits {
-  std::uint32_t max_rows = 0;  // <= 65,536
+  std::uint32_t max_rows = 0;      // <= 65,536
   std::uint32_t max_pairs = 0;
   std::uint32_t max_ranges = 0;
   std::uint32_t d_model = 0;
@@ -84,7 +85,8 @@ struct BatchView {
   std::span<const Pair> pairs;           // sorted by (expert, row), no pair twice; weights finite; every row in a range
   std::span<const RowRange> ranges;      // rising, disjoint, none empty, inside n_rows
 };
-// Adds the sections of a batch to `builder` (begun with type kBatch). Borrows all spans.
+// Adds the sections of a batch to `builder` (begun with type kBatch). Borrows all spans, copies `info`. up_rows is
+// empty when the classes are equal.
 void add_batch(FrameBuilder& builder, const BatchInfo& info, std::span<const std::byte> gate_rows,
                std::span<const std::byte> up_rows, std::span<const Pair> pairs, std::span<const RowRange> ranges);
 // kCorrupt names what is wrong: counts over the limits, class, row bytes, ids, order, weights not finite, ranges.
@@ -92,26 +94,28 @@ Result<BatchView> read_batch(const Frame& frame, const BatchLimits& limits);
 
 // ---- replies --------------------------------------------------------------------------------------------------------
 struct ReplyInfo {
-  std::uint32_t range_index = 0;  // into the batch's ranges
-  std::uint32_t n_rows = 0;       // rows of the range that have a pair in this batch, each once, rising
-  std::uint32_t n_pairs = 0;      // pairs of the range
-  std::uint32_t compute_us = 0;   // the leg's own time for the range
+  std::uint32_t range_index = 0;    // into the batch's ranges
+  std::uint32_t n_rows = 0;         // rows of the range that have a pair in this batch, each once, rising
+  std::uint32_t n_pairs = 0;        // pairs of the range
+  std::uint32_t compute_us = 0;     // the leg's own time for the range
 };
 static_assert(sizeof(ReplyInfo) == 16);
 
 struct ReplyView {
   ReplyInfo info;
-  std::uint64_t sequence = 0;  // of the batch
+  std::uint64_t sequence = 0;                   // of the batch
   std::uint64_t epoch = 0;
   std::uint32_t layer = 0;
   ReplyForm form = ReplyForm::kSum;
-  std::span<const std::byte> sums;             // form kSum: n_rows packed rows (pack.h), one after the other
-  std::span<const float> slots;                // form kSlots: [n_pairs, d_model], the range's pairs in batch order
-  std::span<const std::uint16_t> failed_rows;  // rows (of the batch) whose values are not to be used
+  std::span<const std::byte> sums;              // form kSum: n_rows packed rows (pack.h), one after the other
+  std::span<const float> slots;                 // form kSlots: [n_pairs, d_model], the range's pairs in batch order
+  std::span<const std::uint16_t> failed_rows;   // rows (of the batch) whose values are not to be used
 };
+// Borrows data and failed_rows, copies `info`. No section is made of failed_rows when it is empty.
 void add_reply(FrameBuilder& builder, const ReplyInfo& info, ReplyForm form, std::span<const std::byte> data,
                std::span<const std::uint16_t> failed_rows);
-// Counts are compared with `limits`; that they fit the batch asked for is the caller's check.
+// Counts are compared with `limits`, and sums hold exactly n_rows rows by their widths (unpack_add_row() still checks
+// that these are the least); that all of it fits the batch asked for is the caller's check.
 Result<ReplyView> read_reply(const Frame& frame, const BatchLimits& limits);
 
 // ---- the rest -------------------------------------------------------------------------------------------------------
@@ -119,7 +123,8 @@ struct Busy {
   std::uint32_t expected_us = 0;  // until it is worth asking again
   std::uint32_t reserved = 0;
 };
-// kError: code and sentence. The text is cut at 512 bytes on both sides and holds no control characters after reading.
+// kError: code and sentence. The text is cut at 512 bytes on both sides; after reading it is printable ASCII ('?' for
+// every other byte), since it goes to terminals and logs.
 struct ErrorMessage {
   ErrorCode code = ErrorCode::kInternal;
   std::string text;
@@ -134,9 +139,11 @@ struct SlabPiece {
   std::uint64_t slab_bytes = 0;  // of the whole slab
 };
 
-void add_hello(FrameBuilder& builder, const Hello& hello);  // `hello` and the others are borrowed like data
+// Fixed structs are copied, spans and text are borrowed.
+void add_hello(FrameBuilder& builder, const Hello& hello);
 void add_welcome(FrameBuilder& builder, const Welcome& welcome);
 void add_busy(FrameBuilder& builder, const Busy& busy);
+void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text);
 void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data);
 Result<Hello> read_hello(const Frame& frame);
 Result<Welcome> read_welcome(const Frame& frame);
