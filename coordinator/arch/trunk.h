@@ -65,6 +65,8 @@ class Trunk {
   virtual const ModelInfo& info() const = 0;
   // Largest number of rows of one step.
   virtual std::size_t max_rows() const = 0;
+  // Positions a stream may hold: the option's, or else the model's.
+  virtual std::uint32_t context() const = 0;
 
   // A new, empty stream. kBusy when all are taken.
   virtual Result<StreamId> open_stream() = 0;

@@ -115,6 +115,8 @@ class GrpcNodeControl final : public NodeControl {
     return node;
   }
 
+  Result<NodeStatus> status() override;
+
   Result<OpenedSession> open_session(const SessionRequest& request) override {
     v1::OpenSessionRequest message;
     message.mutable_protocol()->set_min(kProtocolMin);
@@ -154,7 +156,7 @@ class GrpcNodeControl final : public NodeControl {
     v1::ReserveReply reply;
     // Touching memory takes its time: about a second for 2 GiB on a slow machine.
     const auto touching = std::chrono::milliseconds((bytes.slabs + bytes.staging + bytes.scratch) >> 21);
-    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Reserve, message, reply, touching));
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Reserve, message, reply, timeouts_.call + touching));
     if (reply.lease_ms() == 0) return corrupt("it gave a lease of 0 ms");
     return reply.lease_ms();
   }
@@ -178,10 +180,13 @@ class GrpcNodeControl final : public NodeControl {
 
  private:
   template <class Method, class Request, class Reply>
-  Status call(Method method, const Request& request, Reply& reply,
-              std::chrono::milliseconds more = std::chrono::milliseconds(0)) {
+  Status call(Method method, const Request& request, Reply& reply) {
+    return call(method, request, reply, timeouts_.call);
+  }
+  template <class Method, class Request, class Reply>
+  Status call(Method method, const Request& request, Reply& reply, std::chrono::milliseconds deadline) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + timeouts_.call + more);
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
     return to_status((stub_.get()->*method)(&context, request, &reply));
   }
   template <class Request, class Reply, class Method>
@@ -189,7 +194,7 @@ class GrpcNodeControl final : public NodeControl {
     Request message;
     message.set_session(session);
     Reply reply;
-    return call(method, message, reply);
+    return call(method, message, reply, timeouts_.brief);
   }
 
   Status to_status(const grpc::Status& status) const {
@@ -201,8 +206,7 @@ class GrpcNodeControl final : public NodeControl {
                                address_, text));
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       return Error(ErrorCode::kDeadline,
-                   fmt::format("{}: no answer within {} ms; is the machine overloaded or stopped?", address_,
-                               timeouts_.call.count()));
+                   fmt::format("{}: no answer in time; is the machine overloaded or stopped?", address_));
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED)
       return Error(ErrorCode::kRefused,
                    fmt::format("{}: answers, but is no terrace-node of this version ({})", address_, text));
@@ -217,6 +221,49 @@ class GrpcNodeControl final : public NodeControl {
   ControlTimeouts timeouts_;
   std::unique_ptr<v1::Node::Stub> stub_;
 };
+
+NodeStatus from_message(const v1::StatusReply& reply) {
+  NodeStatus node;
+  node.listen = printable(reply.listen());
+  node.boot_id = reply.boot_id();
+  node.version = printable(reply.version());
+  node.numerics_version = reply.numerics_version();
+  node.state = printable(reply.state());
+  node.isa = printable(reply.isa());
+  for (const auto& [type, kernel] : reply.kernels()) node.kernels[printable(type)] = printable(kernel);
+  node.memory_budget = reply.memory().budget();
+  node.memory_reserved = reply.memory().reserved();
+  node.memory_used = reply.memory().used();
+  for (const v1::SessionStatus& s : reply.sessions()) {
+    NodeSessionStatus session;
+    session.session = s.session();
+    session.coordinator = printable(s.coordinator());
+    session.epoch = s.epoch();
+    session.experts = s.experts();
+    session.batches = s.batches();
+    session.rows = s.rows();
+    session.pairs = s.pairs();
+    session.bytes_sent = s.bytes_sent();
+    session.bytes_received = s.bytes_received();
+    session.compute_us = s.compute_us();
+    node.sessions.push_back(std::move(session));
+  }
+  return node;
+}
+
+Result<NodeStatus> GrpcNodeControl::status() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeouts_.call);
+  auto reader = stub_->Status(&context, v1::StatusRequest());
+  v1::StatusReply reply;
+  if (!reader->Read(&reply)) {
+    TERRACE_RETURN_IF_ERROR(to_status(reader->Finish()));
+    return corrupt("it ended Status without an answer");
+  }
+  context.TryCancel();
+  (void)reader->Finish();
+  return from_message(reply);
+}
 
 // Cancels a streaming call on which nothing came for a while: gRPC has a deadline for a call, not for silence.
 class SilenceGuard {

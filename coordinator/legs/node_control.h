@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,25 @@ struct AssignProgress {
   std::uint64_t slabs_total = 0, slabs_ready = 0, bytes_ready = 0;
 };
 
+// What `terrace status` shows.
+struct NodeSessionStatus {
+  std::uint64_t session = 0;
+  std::string coordinator;
+  std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;
+};
+struct NodeStatus {
+  std::string listen;
+  std::uint64_t boot_id = 0;
+  std::string version;
+  std::uint32_t numerics_version = 0;
+  std::string state;  // "ok" or "draining"
+  std::string isa;
+  std::map<std::string, std::string> kernels;  // weight type -> kernel
+  std::uint64_t memory_budget = 0, memory_reserved = 0, memory_used = 0;  // bytes
+  std::vector<NodeSessionStatus> sessions;
+};
+
 // Every error's text begins with the node's address. Calls block up to their deadline and may come from any thread.
 class NodeControl {
  public:
@@ -72,6 +92,7 @@ class NodeControl {
   virtual const std::string& address() const = 0;
 
   virtual Result<NodeDescription> describe() = 0;
+  virtual Result<NodeStatus> status() = 0;
   virtual Result<OpenedSession> open_session(const SessionRequest& request) = 0;
   // Returns the lease in milliseconds. kOutOfMemory carries the node's numbers.
   virtual Result<std::uint32_t> reserve(std::uint64_t session, const ReservationBytes& bytes) = 0;

@@ -316,13 +316,28 @@ Status NodeLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::ui
   return status;
 }
 
-LegCounters NodeLeg::counters() const {
-  LegCounters counters = counters_;
+transport::TransportStats NodeLeg::stats() const {
+  transport::TransportStats sum;
   for (const OpenLane* lane : {latency_.get(), bulk_.get()}) {
     const transport::TransportStats stats = lane->lane->stats();
-    counters.bytes_sent += stats.bytes_sent;
-    counters.bytes_received += stats.bytes_received;
+    sum.bytes_sent += stats.bytes_sent;
+    sum.bytes_received += stats.bytes_received;
   }
+  return sum;
+}
+
+void NodeLeg::restart_counters() {
+  LegCounters counters;
+  counters.weight_bytes_sent = counters_.weight_bytes_sent;
+  counters_ = counters;
+  stats_before_ = stats();
+}
+
+LegCounters NodeLeg::counters() const {
+  LegCounters counters = counters_;
+  const transport::TransportStats now = stats();
+  counters.bytes_sent = now.bytes_sent - stats_before_.bytes_sent;
+  counters.bytes_received = now.bytes_received - stats_before_.bytes_received;
   return counters;
 }
 

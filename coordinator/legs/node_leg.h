@@ -35,6 +35,8 @@ class NodeLeg final : public Leg {
   std::uint64_t experts() const override { return options_.experts; }
   void set_experts(std::uint64_t experts) { options_.experts = experts; }
   void add_weight_bytes_sent(std::uint64_t bytes) { counters_.weight_bytes_sent += bytes; }
+  // All counters but the weights begin at 0 again: greetings and canaries are no work of a step.
+  void restart_counters();
 
   Result<Ticket> submit(const LegBatch& batch) override;
   Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
@@ -66,7 +68,10 @@ class NodeLeg final : public Leg {
   std::unique_ptr<OpenLane> bulk_;
   Ticket next_ticket_ = 1;
   std::optional<Error> lost_;  // why; every later call gives it again
+  transport::TransportStats stats() const;           // of both lanes
+
   LegCounters counters_;
+  transport::TransportStats stats_before_;           // what restart_counters() found
 };
 
 }  // namespace terrace::legs

@@ -1,0 +1,38 @@
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "coordinator/app/command.h"
+
+namespace terrace::app {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"generate", "Continue a prompt.", run_generate, generate_option_names},
+    {"score", "Measure how well the model predicts a text.", run_score, score_option_names},
+    {"tokenize", "Turn text into token ids.", run_tokenize, tokenize_option_names},
+    {"detokenize", "Turn token ids into text.", run_detokenize, detokenize_option_names},
+    {"inspect", "Show what a model file holds and what this build can run of it.", run_inspect, inspect_option_names},
+    {"status", "Show a tier node's state.", run_status, status_option_names},
+    {"selftest", "Check every kernel of this machine against the reference.", run_selftest, selftest_option_names},
+};
+
+}  // namespace
+
+std::span<const Command> all_commands() { return kCommands; }
+
+Result<bool> parse_options(OptionTable& table, const CommandContext& context) {
+  for (const Command& command : kCommands)
+    if (table.section() != command.name) table.add_sibling(command.name, command.option_names());
+  TERRACE_ASSIGN_OR_RETURN(const ParseOutcome outcome, table.parse(context.arguments, context.environment));
+  for (const std::string& note : outcome.notes) fmt::print(stderr, "terrace: {}\n", note);
+  if (!outcome.print) return false;
+  fmt::print("{}", *outcome.print);
+  return true;
+}
+
+int exit_code(const Error& error) {
+  return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+}  // namespace terrace::app

@@ -1,0 +1,226 @@
+#include "coordinator/app/engine.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "common/base/units.h"
+#include "common/manifest/cache.h"
+#include "common/threads/cpus.h"
+#include "common/threads/pool.h"
+#include "common/transport/tcp/tcp_transport.h"
+#include "coordinator/arch/architectures.h"
+#include "coordinator/legs/dispatcher.h"
+#include "coordinator/legs/file_slabs.h"
+#include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/node_session.h"
+#include "coordinator/planner/share.h"
+#include "coordinator/text/vocabulary.h"
+#include "kernels/cpu/isa.h"
+
+namespace terrace::app {
+namespace {
+
+std::string coordinator_name() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return fmt::format("{} pid {}", host.data(), getpid());
+}
+
+// Notes for people, one line each; nothing when quiet. Any thread.
+class Notes {
+ public:
+  explicit Notes(bool quiet) : quiet_(quiet) {}
+  template <class... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    if (!quiet_) fmt::print(stderr, "terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  bool quiet_;
+};
+
+}  // namespace
+
+// In the order in which they depend on each other; destroyed in reverse.
+struct Engine::Parts {
+  Parts(gguf::File opened, bool quiet) : file(std::move(opened)), notes(quiet) {}
+
+  gguf::File file;
+  Notes notes;
+  kernels::CpuFeatures cpu = kernels::detect_cpu_features();
+  std::unique_ptr<Pool> pool;
+  kernels::Ops ops;
+  manifest::ModelExperts experts;
+  std::optional<text::Tokenizer> tokenizer;
+  std::unique_ptr<legs::FileSlabs> slabs;
+  std::vector<kernels::ExpertKernels> kernels;
+  std::optional<manifest::Manifest> manifest;  // only with nodes: hashing a large file takes minutes
+  std::optional<legs::SessionModel> session_model;
+  std::unique_ptr<transport::Transport> transport;
+  std::unique_ptr<legs::HostLeg> host;
+  std::vector<std::unique_ptr<legs::NodeSession>> nodes;
+  std::vector<legs::Leg*> legs;  // host first
+  std::unique_ptr<legs::Dispatcher> dispatcher;
+  std::unique_ptr<arch::Trunk> trunk;
+
+  Status open_manifest(const std::filesystem::path& cache_dir);
+  Status open_nodes(const ModelOptions& options, const legs::OwnerTable& owners);
+  Result<std::unique_ptr<legs::NodeSession>> open_node(const std::string& address, const ModelOptions& options,
+                                                       const legs::OwnerTable& owners, std::size_t leg);
+};
+
+Engine::Engine() = default;
+Engine::~Engine() = default;
+arch::Trunk& Engine::trunk() { return *parts_->trunk; }
+const kernels::Ops& Engine::ops() const { return parts_->ops; }
+const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
+
+Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
+  TERRACE_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
+  auto tokenizer = text::Tokenizer::make(std::move(vocabulary));
+  if (!tokenizer.ok()) return tokenizer.error().in(file.path().string());
+  for (const std::string& note : tokenizer->notes()) Notes(quiet).print("{}: {}", file.path().string(), note);
+  return tokenizer;
+}
+
+Result<const text::Tokenizer*> Engine::tokenizer() {
+  if (!parts_->tokenizer) {
+    TERRACE_ASSIGN_OR_RETURN(parts_->tokenizer, open_tokenizer(parts_->file, true));
+    for (const std::string& note : parts_->tokenizer->notes()) parts_->notes.print("{}", note);
+  }
+  return &*parts_->tokenizer;
+}
+
+Status Engine::Parts::open_manifest(const std::filesystem::path& cache_dir) {
+  std::uint64_t tenths = 0;
+  const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+    const std::uint64_t now = total == 0 ? 10 : done * 10 / total;
+    if (now > tenths && total > (std::uint64_t{1} << 30))
+      notes.print("hashing experts, {} of {}", format_size(done), format_size(total));
+    tenths = std::max(tenths, now);
+  };
+  TERRACE_ASSIGN_OR_RETURN(manifest::LoadedManifest loaded, manifest::load(file, experts, cache_dir, *pool, progress));
+  if (!loaded.cache_note.empty()) notes.print("{}", loaded.cache_note);
+  manifest = std::move(loaded.manifest);
+  session_model.emplace(
+      legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
+  return {};
+}
+
+Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::string& address,
+                                                                    const ModelOptions& options,
+                                                                    const legs::OwnerTable& owners, std::size_t leg) {
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(address, {}));
+  legs::NodeSessionOptions session_options;
+  session_options.coordinator = coordinator_name();
+  session_options.max_rows = options.batch;
+  session_options.range_rows = legs::kPromptRangeRows;
+  session_options.may_spin = allowed_cpus() > pool->n_workers();
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> session,
+                           legs::NodeSession::open(std::move(control), *transport, *session_model, session_options));
+  std::uint64_t tenths = 0;
+  const auto on_progress = [&](const legs::ShareProgress& progress) {
+    const std::uint64_t now = progress.slabs_total == 0 ? 0 : progress.slabs_ready * 10 / progress.slabs_total;
+    if (now > tenths && now < 10)
+      notes.print("{}: {} of {} slabs ready, {} sent", address, progress.slabs_ready, progress.slabs_total,
+                  format_size(progress.bytes_sent));
+    tenths = std::max(tenths, now);
+  };
+  TERRACE_RETURN_IF_ERROR(session->take_share(owners, leg, on_progress));
+  notes.print("{}: ready, {} slabs, {} sent", address, owners.n_slabs(leg),
+              format_size(session->leg().counters().weight_bytes_sent));
+  return session;
+}
+
+// All nodes at once, each by a thread of its own; the first error by the order of --node is told.
+Status Engine::Parts::open_nodes(const ModelOptions& options, const legs::OwnerTable& owners) {
+  const std::size_t n = options.nodes.size();
+  transport = std::make_unique<transport::TcpTransport>();
+  std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < n; ++i)
+    threads.emplace_back([&, i] { opened[i].emplace(open_node(options.nodes[i], options, owners, i + 1)); });
+  for (std::thread& thread : threads) thread.join();
+  for (auto& node : opened) {
+    if (!node->ok()) return node->error();
+    nodes.push_back(std::move(**node));
+    legs.push_back(&nodes.back()->leg());
+  }
+  return {};
+}
+
+Status Engine::open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir) {
+  Parts& p = *parts_;
+  TERRACE_ASSIGN_OR_RETURN(p.experts, manifest::find_experts(p.file));
+  planner::ShareInput input;
+  input.nodes = options.nodes;
+  input.n_layers = static_cast<std::uint32_t>(p.experts.layers.size());
+  input.n_experts = p.experts.n_experts;
+  legs::OwnerTable owners = planner::even_share(input);
+  if (!options.share.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(owners, planner::share_from_flag(options.share, input));
+  }
+  p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
+  auto kernels = legs::select_layer_kernels(p.experts, p.cpu, options.isa, options.activations);
+  if (!kernels.ok()) return kernels.error().in(p.file.path().string());
+  p.kernels = std::move(*kernels);
+  p.host = std::make_unique<legs::HostLeg>(owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
+  p.legs.push_back(p.host.get());
+  if (!options.nodes.empty()) {
+    TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
+    TERRACE_RETURN_IF_ERROR(p.open_nodes(options, owners));
+  }
+  p.host->set_between_slices([&p] {
+    for (legs::Leg* leg : p.legs) leg->progress();
+  });
+  p.dispatcher =
+      std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
+  return {};
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {
+  const auto begin = std::chrono::steady_clock::now();
+  TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_file(options));
+  TERRACE_ASSIGN_OR_RETURN(gguf::File file, gguf::File::open(path));
+  std::unique_ptr<Engine> engine(new Engine());
+  engine->model_name_ = path.filename().string();
+  engine->parts_ = std::make_unique<Parts>(std::move(file), options.quiet);
+  Parts& p = *engine->parts_;
+
+  TERRACE_ASSIGN_OR_RETURN(p.ops, kernels::select_ops(p.cpu, options.isa));
+  const std::size_t threads = options.threads ? *options.threads : default_thread_count();
+  TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create({.n_workers = threads}));
+  TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment)));
+
+  arch::TrunkOptions trunk;
+  trunk.context = options.context;
+  trunk.kv = options.kv;
+  trunk.max_rows = options.batch;
+  trunk.isa = options.isa;
+  trunk.activations = options.activations;
+  trunk.shift = p.experts.shift;
+  TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, trunk, *p.dispatcher, *p.pool));
+  p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
+                p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, threads,
+                kernels::name(p.ops.isa));
+  engine->load_ms_ =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return engine;
+}
+
+std::filesystem::path cache_directory(const Environment& environment) {
+  const auto cache = environment.get("XDG_CACHE_HOME");
+  const auto home = environment.get("HOME");
+  return manifest::default_cache_dir(cache ? cache->c_str() : nullptr, home ? home->c_str() : nullptr);
+}
+
+}  // namespace terrace::app

@@ -1,0 +1,57 @@
+// A model ready to run on this machine and its nodes: file, tokenizer, legs and trunk, opened in the order in which
+// things can go wrong cheaply, and closed in reverse.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/environment.h"
+#include "common/base/result.h"
+#include "common/gguf/file.h"
+#include "coordinator/app/model_options.h"
+#include "coordinator/arch/trunk.h"
+#include "coordinator/legs/leg.h"
+#include "coordinator/text/tokenizer.h"
+#include "kernels/cpu/ops/ops.h"
+
+namespace terrace::app {
+
+// One owner thread for everything.
+class Engine {
+ public:
+  // Opens the file, connects to the nodes, gives them their slabs and waits until each is ready. Any error names file,
+  // tensor or node; what was opened is closed again.
+  static Result<std::unique_ptr<Engine>> open(const ModelOptions& options, const Environment& environment);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const std::string& model_name() const { return model_name_; }
+  arch::Trunk& trunk();
+  const kernels::Ops& ops() const;
+  const std::vector<legs::Leg*>& legs() const;
+  double load_ms() const { return load_ms_; }
+
+  // The file's tokenizer, read when it is first asked for: a run on ids needs none.
+  Result<const text::Tokenizer*> tokenizer();
+
+ private:
+  struct Parts;
+  Engine();
+  Status open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir);
+
+  std::string model_name_;
+  double load_ms_ = 0;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Where this user's caches lie; empty: nowhere.
+std::filesystem::path cache_directory(const Environment& environment);
+
+// The tokenizer of a file, its notes printed on stderr unless quiet.
+Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet);
+
+}  // namespace terrace::app

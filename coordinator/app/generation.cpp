@@ -1,0 +1,169 @@
+#include "coordinator/app/generation.h"
+
+#include <fmt/core.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "coordinator/text/stop_matcher.h"
+#include "coordinator/text/stream_decoder.h"
+
+namespace terrace::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+// A stream that is closed when its owner leaves.
+class OpenStream {
+ public:
+  static Result<OpenStream> open(arch::Trunk& trunk) {
+    TERRACE_ASSIGN_OR_RETURN(const arch::StreamId id, trunk.open_stream());
+    return OpenStream(trunk, id);
+  }
+  OpenStream(OpenStream&& other) noexcept : trunk_(std::exchange(other.trunk_, nullptr)), id_(other.id_) {}
+  OpenStream& operator=(OpenStream&&) = delete;
+  ~OpenStream() {
+    if (trunk_ != nullptr) trunk_->close_stream(id_);
+  }
+
+  // Computes `tokens` at the stream's end; logits of the last.
+  Result<std::span<const float>> step(std::span<const std::int32_t> tokens, bool want_logits) {
+    rows_.clear();
+    std::uint32_t position = trunk_->length(id_);
+    for (const std::int32_t token : tokens) rows_.push_back({id_, position++, token, false});
+    rows_.back().want_logits = want_logits;
+    TERRACE_ASSIGN_OR_RETURN(const arch::StepResult result, trunk_->step(rows_));
+    if (!result.failed.empty()) return result.failed.front().error;
+    return result.logits;
+  }
+
+ private:
+  OpenStream(arch::Trunk& trunk, arch::StreamId id) : trunk_(&trunk), id_(id) {}
+  arch::Trunk* trunk_;
+  arch::StreamId id_;
+  std::vector<arch::StepRow> rows_;
+};
+
+Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
+  if (request.prompt.empty())
+    return Error(ErrorCode::kInvalidArgument, "the prompt has no tokens, and this model begins texts with none; give some text");
+  for (const std::int32_t id : request.prompt)
+    if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
+  if (request.prompt.size() > context)
+    return Error(ErrorCode::kContextFull,
+                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
+                             request.prompt.size(), context));
+  return {};
+}
+
+// All of the prompt; the logits of its last token.
+Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRequest& request) {
+  std::span<const std::int32_t> rest = request.prompt;
+  for (;;) {
+    const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request.batch));
+    rest = rest.subspan(chunk.size());
+    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(chunk, rest.empty()));
+    if (rest.empty()) return logits;
+  }
+}
+
+// Text as it becomes certain.
+class TextOutput {
+ public:
+  TextOutput(const text::Tokenizer& tokenizer, const GenerationRequest& request, text::StopMatcher stops,
+             FunctionRef<void(std::string_view)> on_text)
+      : decoder_(tokenizer, {.special = request.control_as_text}), stops_(std::move(stops)), on_text_(on_text) {}
+
+  // True: a stop string is complete.
+  bool push(std::int32_t token) {
+    const text::StopMatcher::Output out = stops_.push(decoder_.push(token));
+    emit(out.text);
+    return out.stopped;
+  }
+  void finish() {
+    const text::StopMatcher::Output out = stops_.push(decoder_.flush());
+    emit(out.text);
+    if (!out.stopped) emit(stops_.flush());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void emit(const std::string& piece) {
+    if (piece.empty()) return;
+    text_ += piece;
+    on_text_(piece);
+  }
+  text::StreamDecoder decoder_;
+  text::StopMatcher stops_;
+  FunctionRef<void(std::string_view)> on_text_;
+  std::string text_;
+};
+
+}  // namespace
+
+const char* name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEos: return "eos";
+    case StopReason::kLimit: return "limit";
+    case StopReason::kStop: return "stop";
+    case StopReason::kContext: return "context";
+  }
+  return "unknown";
+}
+
+Result<Generation> generate(Engine& engine, const GenerationRequest& request,
+                            FunctionRef<void(std::string_view)> on_text) {
+  arch::Trunk& trunk = engine.trunk();
+  TERRACE_RETURN_IF_ERROR(sampler::validate(request.sampling));
+  TERRACE_RETURN_IF_ERROR(check_prompt(request, trunk.info(), trunk.context()));
+  TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
+  TERRACE_ASSIGN_OR_RETURN(text::StopMatcher stops, text::StopMatcher::make(request.stops));
+  TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
+  sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops().exp);
+  TextOutput output(*tokenizer, request, std::move(stops), on_text);
+  std::vector<std::int32_t> history = request.prompt;
+  history.reserve(history.size() + std::min<std::uint64_t>(request.max_tokens, trunk.context()));
+
+  Generation result;
+  result.prompt_tokens = request.prompt.size();
+  const auto begin = Clock::now();
+  TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, run_prompt(stream, request));
+  const auto prompt_end = Clock::now();
+  bool stopped = false;
+  while (!stopped && result.tokens.size() < request.max_tokens) {
+    if (request.hash_logits) result.logits_xxh3.push_back(XXH3_64bits(logits.data(), logits.size_bytes()));
+    TERRACE_ASSIGN_OR_RETURN(const std::int32_t token, sampler.sample(logits, history.size(), history));
+    result.tokens.push_back(token);
+    history.push_back(token);
+    stopped = true;
+    if (tokenizer->is_stop(token)) {
+      result.stop_reason = StopReason::kEos;
+      if (request.control_as_text) (void)output.push(token);
+    } else if (output.push(token)) {
+      result.stop_reason = StopReason::kStop;
+    } else if (result.tokens.size() == request.max_tokens) {
+      result.stop_reason = StopReason::kLimit;
+    } else if (history.size() > trunk.context()) {
+      result.stop_reason = StopReason::kContext;
+    } else {
+      stopped = false;
+      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, true));
+    }
+  }
+  if (result.stop_reason != StopReason::kStop) output.finish();
+  result.text = output.take();
+  result.prompt_ms = ms_between(begin, prompt_end);
+  result.decode_ms = ms_between(prompt_end, Clock::now());
+  return result;
+}
+
+}  // namespace terrace::app

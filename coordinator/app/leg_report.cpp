@@ -1,0 +1,52 @@
+#include "coordinator/app/leg_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/base/units.h"
+
+namespace terrace::app {
+
+nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs) {
+  auto array = nlohmann::ordered_json::array();
+  for (const legs::Leg* leg : legs) {
+    const legs::LegCounters c = leg->counters();
+    array.push_back({{"name", leg->name()},
+                     {"kind", legs::name(leg->kind())},
+                     {"state", legs::name(leg->state())},
+                     {"experts", leg->experts()},
+                     {"batches", c.batches},
+                     {"rows", c.rows},
+                     {"pairs", c.pairs},
+                     {"bytes_sent", c.bytes_sent},
+                     {"bytes_received", c.bytes_received},
+                     {"weight_bytes_sent", c.weight_bytes_sent},
+                     {"wait_us", c.wait_us},
+                     {"compute_us", c.compute_us}});
+  }
+  return array;
+}
+
+void print_legs(const std::vector<legs::Leg*>& legs, std::uint64_t tokens) {
+  if (legs.size() < 2) return;
+  std::uint64_t pairs = 0;
+  std::size_t width = 4;
+  for (const legs::Leg* leg : legs) {
+    pairs += leg->counters().pairs;
+    width = std::max(width, leg->name().size());
+  }
+  fmt::print(stderr, "  {:<{}}  {:>7}  {:>6}  {:>11}  {:>11}  {:>9}  {:>9}  {:>9}\n", "leg", width, "experts", "pairs",
+             "sent/token", "recv/token", "weights", "wait", "compute");
+  for (const legs::Leg* leg : legs) {
+    const legs::LegCounters c = leg->counters();
+    const double share = pairs == 0 ? 0 : 100.0 * static_cast<double>(c.pairs) / static_cast<double>(pairs);
+    const std::uint64_t per = std::max<std::uint64_t>(tokens, 1);
+    fmt::print(stderr, "  {:<{}}  {:>7}  {:>5.1f}%  {:>11}  {:>11}  {:>9}  {:>6} ms  {:>6} ms\n", leg->name(), width,
+               leg->experts(), share, format_size(c.bytes_sent / per), format_size(c.bytes_received / per),
+               format_size(c.weight_bytes_sent), c.wait_us / 1000, c.compute_us / 1000);
+  }
+}
+
+}  // namespace terrace::app

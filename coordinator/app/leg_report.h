@@ -1,0 +1,21 @@
+// What the legs of a run did, for JSON and for people.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "coordinator/legs/leg.h"
+
+namespace terrace::app {
+
+inline constexpr std::uint32_t kNumericsVersion = 1;
+
+// The array "legs" of cli.md.
+nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs);
+
+// A table on stderr: experts, share of pairs, bytes on the wire a token, waiting and computing. `tokens`: rows that
+// went through the model.
+void print_legs(const std::vector<legs::Leg*>& legs, std::uint64_t tokens);
+
+}  // namespace terrace::app

@@ -1,0 +1,89 @@
+#include "coordinator/app/model_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+namespace terrace::app {
+namespace {
+
+constexpr const char* kDemoModel = "demo-story-42m-q4_k_m.gguf";
+
+std::vector<std::filesystem::path> demo_places() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const std::filesystem::path bin = program.parent_path();
+  return {bin / kDemoModel, bin / ".." / "share" / "terrace" / kDemoModel,
+          bin / ".." / ".." / ".." / "deploy" / "demo" / kDemoModel};  // build/<preset>/bin in the source tree
+}
+
+}  // namespace
+
+void add_file_options(OptionTable& table, ModelOptions* options) {
+  table.group("Model");
+  table.add("model", &options->model, "the GGUF file; of a split set the first shard")
+      .short_name('m')
+      .default_text("the demo model");
+  table.add("quiet", &options->quiet, "no notes on stderr, only the result and errors");
+}
+
+void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa) {
+  table
+      .add_choice("isa", isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
+                  "use exactly this instruction set; refused where the CPU lacks it")
+      .default_text("the widest this CPU has");
+}
+
+void add_model_options(OptionTable& table, ModelOptions* options) {
+  add_file_options(table, options);
+  table.add("ctx-size", &options->context, "positions a sequence may have; memory is taken as needed")
+      .range(0, UINT32_MAX)
+      .default_text("the model's");
+  table.add_choice("kv", &options->kv, {{"f16", kernels::KvType::kF16}, {"f32", kernels::KvType::kF32}},
+                   "what keys and values are stored as");
+  table
+      .add_choice("activations", &options->activations,
+                  {{"quantised", kernels::Activations::kQuantised}, {"f32", kernels::Activations::kF32}},
+                  "f32 is for checking only: slow, and not with nodes");
+  table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it").range(1, 16384);
+  table.group("Machines");
+  table.add("node", &options->nodes, "a tier node, HOST:PORT; may be given several times");
+  table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a .json file")
+      .default_text("even, by id order");
+  table.add("threads", &options->threads, "threads that compute, here")
+      .short_name('t')
+      .range(1, 1024)
+      .default_text("the CPUs this process may use");
+  add_isa_option(table, &options->isa);
+}
+
+Status check(const ModelOptions& options) {
+  std::vector<std::string> nodes = options.nodes;
+  std::sort(nodes.begin(), nodes.end());
+  if (const auto twice = std::adjacent_find(nodes.begin(), nodes.end()); twice != nodes.end())
+    return Error(ErrorCode::kInvalidArgument, fmt::format("--node {} is given twice", *twice));
+  if (std::find(nodes.begin(), nodes.end(), "host") != nodes.end())
+    return Error(ErrorCode::kInvalidArgument, "--node host: \"host\" is the name of this machine's own leg; write HOST:PORT");
+  if (options.activations == kernels::Activations::kF32 && !nodes.empty())
+    return Error(ErrorCode::kInvalidArgument,
+                 "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
+  return {};
+}
+
+Result<std::filesystem::path> model_file(const ModelOptions& options) {
+  if (!options.model.empty()) return options.model;
+  std::error_code error;
+  for (const std::filesystem::path& place : demo_places()) {
+    if (!std::filesystem::exists(place, error)) continue;
+    const std::filesystem::path demo = std::filesystem::weakly_canonical(place, error);
+    if (!options.quiet) fmt::print(stderr, "terrace: no --model given, using the demo model {}\n", demo.string());
+    return demo;
+  }
+  return Error(ErrorCode::kNotFound, fmt::format("no --model given, and the demo model {} is neither beside this "
+                                                 "program nor in its source tree; give --model FILE", kDemoModel));
+}
+
+}  // namespace terrace::app

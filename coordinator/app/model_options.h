@@ -1,0 +1,46 @@
+// The options of every command that runs a model (cli.md: common flags).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/options.h"
+#include "common/base/result.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/ops/ops.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::app {
+
+struct ModelOptions {
+  std::filesystem::path model;  // empty: the demo model
+  std::vector<std::string> nodes;
+  std::string share;  // empty: even by id order
+  std::optional<std::uint32_t> threads;
+  std::optional<kernels::Isa> isa;
+  std::uint32_t context = 0;  // 0: the model's
+  kernels::KvType kv = kernels::KvType::kF16;
+  kernels::Activations activations = kernels::Activations::kQuantised;
+  std::uint32_t batch = 512;
+  bool quiet = false;
+  bool json = false;
+};
+
+// Adds them to `table`, which fills `options`.
+void add_model_options(OptionTable& table, ModelOptions* options);
+// --model and --quiet alone, for commands that only read the file.
+void add_file_options(OptionTable& table, ModelOptions* options);
+// --isa alone.
+void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
+
+// What the options say together: nodes that stand twice, nodes with f32 activations. kInvalidArgument.
+Status check(const ModelOptions& options);
+
+// The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which
+// one is said on stderr unless quiet. kNotFound: neither.
+Result<std::filesystem::path> model_file(const ModelOptions& options);
+
+}  // namespace terrace::app

@@ -1,0 +1,135 @@
+// terrace score
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/app/command.h"
+#include "coordinator/app/engine.h"
+#include "coordinator/app/model_options.h"
+#include "coordinator/app/text_input.h"
+
+namespace terrace::app {
+namespace {
+
+struct ScoreOptions {
+  ModelOptions model;
+  std::filesystem::path text;
+  std::filesystem::path ids;
+  std::uint32_t chunk = 512;
+};
+
+OptionTable make_table(ScoreOptions* o) {
+  OptionTable table("terrace score",
+                    "Measures how well the model predicts a text: the mean negative log-likelihood, in nats a token.");
+  table.add("text", &o->text, "a text file; special tokens in it are found");
+  table.add("ids", &o->ids, "a file with a JSON array of token ids");
+  table.add("chunk", &o->chunk, "tokens of a fresh sequence each; a shorter rest is left out").range(2, 1 << 20);
+  table.add("json", &o->model.json, "JSON is the only form of this command's result, with or without the flag");
+  add_model_options(table, &o->model);
+  return table;
+}
+
+// Of logits wanted at once: a chunk of a large vocabulary would otherwise need gigabytes.
+constexpr std::size_t kMostLogitBytes = std::size_t{64} << 20;
+
+Result<std::vector<std::int32_t>> read_ids(const ScoreOptions& o, Engine& engine) {
+  if (o.text.empty() == o.ids.empty())
+    return Error(ErrorCode::kInvalidArgument, "give either --text FILE or --ids FILE");
+  TERRACE_ASSIGN_OR_RETURN(const std::string content, read_file(o.text.empty() ? o.ids : o.text));
+  if (!o.text.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
+    return tokenizer->encode(content, {.parse_special = true});
+  }
+  const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
+  if (!json.is_array())
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: is no JSON array of token ids", o.ids.string()));
+  std::vector<std::int32_t> ids;
+  const std::uint32_t vocabulary = engine.trunk().info().vocabulary;
+  for (const nlohmann::json& id : json) {
+    if (!id.is_number_integer() || id < 0 || id >= vocabulary)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("{}: entry {} is {}; this model has tokens 0 to {}",
+                                                            o.ids.string(), ids.size(), id.dump(), vocabulary - 1));
+    ids.push_back(id.get<std::int32_t>());
+  }
+  return ids;
+}
+
+// -ln p(token) under softmax of the logits, in double.
+double negative_log_likelihood(std::span<const float> logits, std::int32_t token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  return largest + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(token)]);
+}
+
+// The sum over the chunk's predictions: every token but the first.
+Result<double> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids, std::size_t batch) {
+  TERRACE_ASSIGN_OR_RETURN(const arch::StreamId stream, trunk.open_stream());
+  std::vector<arch::StepRow> rows;
+  double nll = 0;
+  Status failed;
+  for (std::size_t first = 0; first < ids.size() && failed.ok(); first += batch) {
+    const std::size_t n = std::min(batch, ids.size() - first);
+    rows.clear();
+    for (std::size_t i = first; i < first + n; ++i)
+      rows.push_back({stream, static_cast<std::uint32_t>(i), ids[i], i + 1 < ids.size()});
+    auto result = trunk.step(rows);
+    if (!result.ok()) failed = result.error();
+    else if (!result->failed.empty()) failed = result->failed.front().error;
+    if (!failed.ok()) break;
+    const std::size_t vocabulary = trunk.info().vocabulary;
+    for (std::size_t i = 0; i < n && first + i + 1 < ids.size(); ++i)
+      nll += negative_log_likelihood(result->logits.subspan(i * vocabulary, vocabulary), ids[first + i + 1]);
+  }
+  trunk.close_stream(stream);
+  if (!failed.ok()) return failed.error();
+  return nll;
+}
+
+}  // namespace
+
+std::vector<std::string> score_option_names() {
+  ScoreOptions o;
+  return make_table(&o).option_names();
+}
+
+Status run_score(const CommandContext& context) {
+  ScoreOptions o;
+  OptionTable table = make_table(&o);
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  if (done) return {};
+  TERRACE_RETURN_IF_ERROR(check(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
+  arch::Trunk& trunk = engine->trunk();
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, *engine));
+  if (o.chunk > trunk.context())
+    return Error(ErrorCode::kContextFull, fmt::format("a chunk of {} tokens does not fit the context of {}; lower --chunk",
+                                                      o.chunk, trunk.context()));
+  if (ids.size() < o.chunk)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("the text has {} tokens, fewer than one chunk of {}; lower --chunk", ids.size(), o.chunk));
+  const std::size_t most_rows = std::max<std::size_t>(1, kMostLogitBytes / (std::size_t{trunk.info().vocabulary} * 4));
+  const std::size_t batch = std::min({most_rows, std::size_t{o.model.batch}, trunk.max_rows()});
+
+  nlohmann::ordered_json chunks = nlohmann::ordered_json::array();
+  double total = 0;
+  for (std::size_t first = 0; first + o.chunk <= ids.size(); first += o.chunk) {
+    TERRACE_ASSIGN_OR_RETURN(const double nll, score_chunk(trunk, std::span(ids).subspan(first, o.chunk), batch));
+    total += nll;
+    chunks.push_back({{"tokens", o.chunk}, {"nll", nll / (o.chunk - 1)}});
+    if (!o.model.quiet) fmt::print(stderr, "terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk, nll / (o.chunk - 1));
+  }
+  const double mean = total / static_cast<double>(chunks.size() * (o.chunk - 1));
+  nlohmann::ordered_json json;
+  json["tokens"] = chunks.size() * o.chunk;
+  json["nll"] = mean;
+  json["ppl"] = std::exp(mean);
+  json["chunks"] = std::move(chunks);
+  fmt::print("{}\n", json.dump());
+  return {};
+}
+
+}  // namespace terrace::app

@@ -1,0 +1,269 @@
+#include "coordinator/legs/node_session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/base/parallel.h"
+#include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/legs/slab_sender.h"
+
+namespace terrace::legs {
+namespace {
+
+constexpr std::uint64_t kLargestReplyFrame = std::uint64_t{64} << 20;  // that we accept; ranges keep far below
+constexpr std::uint64_t kSlabAlignment = 64;
+
+std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg) {
+  std::vector<LayerExperts> share;
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
+    LayerExperts entry;
+    entry.layer = layer;
+    entry.experts = owners.experts(leg, layer);
+    if (!entry.experts.empty()) share.push_back(std::move(entry));
+  }
+  return share;
+}
+
+std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kSlabAlignment - 1) / kSlabAlignment * kSlabAlignment; }
+
+// The canary's rows: fixed, of ordinary size, no two values of a row's period equal.
+std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model) {
+  std::vector<float> rows(n_rows * d_model);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = static_cast<float>(static_cast<int>((i * 37 + i / d_model * 11) % 255) - 127) / 64.0f;
+  return rows;
+}
+
+std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_rows, ActivationClass activation,
+                                const kernels::Ops& ops) {
+  const std::size_t d_model = rows.size() / n_rows;
+  const std::size_t bytes = row_bytes(activation, d_model);
+  std::vector<std::byte> converted(n_rows * bytes);
+  for (std::size_t row = 0; row < n_rows; ++row)
+    ops.quantize_row(activation, rows.data() + row * d_model, d_model, converted.data() + row * bytes);
+  return converted;
+}
+
+}  // namespace
+
+NodeSession::NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model,
+                         const NodeSessionOptions& options)
+    : control_(std::move(control)), model_(model), options_(options) {
+  const manifest::Manifest& m = model_.manifest;
+  limits_.max_rows = options_.max_rows;
+  limits_.max_pairs = options_.max_rows * m.top_k;
+  limits_.max_ranges = (options_.max_rows + options_.range_rows - 1) / options_.range_rows;
+  limits_.d_model = m.d_model;
+  limits_.n_experts = m.n_experts;
+  limits_.n_layers = m.n_layers();
+}
+
+Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeControl> control,
+                                                       transport::Transport& transport, const SessionModel& model,
+                                                       const NodeSessionOptions& options) {
+  std::unique_ptr<NodeSession> session(new NodeSession(std::move(control), model, options));
+  TERRACE_RETURN_IF_ERROR(session->check_description());
+  TERRACE_RETURN_IF_ERROR(session->open_session());
+  TERRACE_RETURN_IF_ERROR(session->open_lanes(transport));
+  return session;
+}
+
+Status NodeSession::check_description() {
+  TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, control_->describe());
+  if (node.protocol_min > kProtocolMax || node.protocol_max < kProtocolMin)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
+                             control_->address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
+                             kProtocolMax));
+  if (node.numerics_version != kNumericsVersion)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
+                             control_->address(), node.numerics_version, kNumericsVersion));
+  return {};
+}
+
+Status NodeSession::open_session() {
+  SessionRequest request;
+  request.numerics_version = kNumericsVersion;
+  request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
+  request.limits = limits_;
+  request.largest_frame = kLargestReplyFrame;
+  request.coordinator = options_.coordinator;
+  TERRACE_ASSIGN_OR_RETURN(opened_, control_->open_session(request));
+  return {};
+}
+
+Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& transport, wire::Lane lane,
+                                                     std::uint64_t window) {
+  TERRACE_ASSIGN_OR_RETURN(const std::string host, host_of(control_->address()));
+  LaneOptions options;
+  options.node = control_->address();
+  options.data_address = fmt::format("{}:{}", host, opened_.data_port);
+  options.lane = lane;
+  options.session = opened_.session;
+  options.token = opened_.token;
+  options.largest_frame = kLargestReplyFrame;
+  options.receive_window = window;
+  options.connect_timeout = options_.connect_timeout;
+  options.liveness_timeout = options_.liveness_timeout;
+  return Lane::open(transport, options);
+}
+
+Status NodeSession::open_lanes(transport::Transport& transport) {
+  // The largest batch, and the memory for its replies at their widest: set aside before it is sent.
+  wire::BatchShape largest;
+  largest.n_rows = limits_.max_rows;
+  largest.n_pairs = limits_.max_pairs;
+  largest.n_ranges = limits_.max_ranges;
+  largest.d_model = limits_.d_model;
+  std::uint64_t batch_bytes = 0;
+  for (const kernels::ExpertKernels& layer : model_.kernels) {
+    largest.gate_class = layer.gate_class();
+    largest.up_class = layer.up_class();
+    batch_bytes = std::max(batch_bytes, wire::batch_frame_bytes(largest));
+  }
+  const std::uint64_t replies =
+      limits_.max_ranges * wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, options_.range_rows,
+                                                          options_.range_rows * model_.manifest.top_k, limits_.d_model);
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> latency, open_lane(transport, wire::Lane::kLatency, 2 * replies));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> bulk, open_lane(transport, wire::Lane::kBulk, 2 * replies));
+  TERRACE_ASSIGN_OR_RETURN(weights_, open_lane(transport, wire::Lane::kWeights, 0));
+  for (const Lane* lane : {latency.get(), bulk.get()})
+    if (lane->largest_frame() < batch_bytes || lane->window_bytes() < batch_bytes)
+      return Error(ErrorCode::kRefused,
+                   fmt::format("{}: accepts frames of {} and a window of {} bytes; a batch of {} rows needs {}; lower --batch",
+                               control_->address(), lane->largest_frame(), lane->window_bytes(), limits_.max_rows,
+                               batch_bytes));
+  NodeLegOptions options;
+  options.name = control_->address();
+  options.limits = limits_;
+  options.batch_timeout = options_.batch_timeout;
+  options.may_spin = options_.may_spin;
+  leg_ = std::make_unique<NodeLeg>(options, std::move(latency), std::move(bulk));
+  return {};
+}
+
+Status NodeSession::take_share(const OwnerTable& owners, std::size_t leg,
+                               FunctionRef<void(const ShareProgress&)> on_progress) {
+  const std::vector<LayerExperts> share = share_of(owners, leg);
+  if (lease_ms_ == 0) TERRACE_RETURN_IF_ERROR(reserve(share));
+  TERRACE_RETURN_IF_ERROR(assign(owners, share, on_progress));
+  TERRACE_RETURN_IF_ERROR(check_canary(owners.epoch(), share));
+  leg_->set_experts(owners.n_slabs(leg));
+  leg_->restart_counters();
+  return {};
+}
+
+Status NodeSession::reserve(std::span<const LayerExperts> share) {
+  ReservationBytes bytes;
+  for (const LayerExperts& layer : share) {
+    const std::uint64_t slab = round_up(model_.kernels[layer.layer].shape.slab_bytes());
+    bytes.slabs += slab * layer.experts.size();
+  }
+  TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
+  lease_thread_ = std::thread([this] { keep_lease(); });
+  return {};
+}
+
+// Three times a lease. A heartbeat that fails changes nothing here: a node that is gone shows on its lanes.
+void NodeSession::keep_lease() {
+  const auto every = std::chrono::milliseconds(std::max<std::uint32_t>(lease_ms_ / 3, 1));
+  std::unique_lock lock(lease_mutex_);
+  while (!lease_changed_.wait_for(lock, every, [this] { return closing_; })) {
+    lock.unlock();
+    (void)control_->heartbeat(opened_.session);
+    lock.lock();
+  }
+}
+
+Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExperts> share,
+                           FunctionRef<void(const ShareProgress&)> on_progress) {
+  std::vector<kernels::ExpertShape> shapes;
+  for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
+  SlabSender sender(*weights_, std::move(shapes), model_.lookup);
+  ShareProgress progress;
+  const auto on_sent = [&](std::uint64_t bytes) {
+    progress.bytes_sent += bytes;
+    on_progress(progress);
+  };
+  const auto on_answer = [&](const AssignProgress& answer) -> Status {
+    progress.slabs_ready = answer.slabs_ready;
+    progress.slabs_total = answer.slabs_total;
+    on_progress(progress);
+    if (answer.wanted.empty()) return {};
+    return sender.send(answer.wanted, on_sent);
+  };
+  const Status assigned = control_->assign(opened_.session, owners.epoch(), share, on_answer);
+  leg_->add_weight_bytes_sent(progress.bytes_sent);
+  return assigned;
+}
+
+Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExperts> share) {
+  std::vector<kernels::ExpertShape> checked;
+  for (const LayerExperts& layer : share) {
+    const kernels::ExpertShape& shape = model_.kernels[layer.layer].shape;
+    if (std::find(checked.begin(), checked.end(), shape) != checked.end()) continue;
+    checked.push_back(shape);
+    TERRACE_RETURN_IF_ERROR(check_canary_expert(epoch, layer.layer, layer.experts.front()));
+  }
+  return {};
+}
+
+Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert) {
+  constexpr std::size_t kRows = 2;
+  const kernels::ExpertKernels& kernels = model_.kernels[layer];
+  const std::size_t d_model = kernels.shape.d_model;
+  const std::vector<float> rows = canary_rows(kRows, d_model);
+  const std::vector<std::byte> gate_rows = in_class(rows, kRows, kernels.gate_class(), model_.ops);
+  const std::vector<std::byte> up_rows = in_class(rows, kRows, kernels.up_class(), model_.ops);
+  const std::array<kernels::Pair, kRows> pairs = {kernels::Pair{0, expert, 1.0f}, kernels::Pair{1, expert, 0.3125f}};
+  const RowRange range{0, kRows};
+
+  LegBatch batch;
+  batch.epoch = epoch;
+  batch.layer = layer;
+  batch.gate_rows = {kernels.gate_class(), gate_rows.data(), row_bytes(kernels.gate_class(), d_model)};
+  batch.up_rows = {kernels.up_class(), up_rows.data(), row_bytes(kernels.up_class(), d_model)};
+  batch.n_rows = kRows;
+  batch.pairs = pairs;
+  batch.ranges = {&range, 1};
+
+  const int shift = model_.manifest.shift;
+  std::vector<std::int64_t> ours(kRows * d_model), theirs(kRows * d_model);
+  std::array<std::uint8_t, kRows> our_failed{}, their_failed{};
+  Serial serial;
+  kernels::Executor executor(serial, model_.ops);
+  const kernels::BatchView view{batch.gate_rows, batch.up_rows, kRows, batch.pairs};
+  TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
+                           executor.run(kernels, [&](std::uint16_t e) { return model_.lookup(layer, e); }, view,
+                                        {ours.data(), d_model, shift}, our_failed, [] { return true; }));
+  (void)stats;
+  TERRACE_ASSIGN_OR_RETURN(const Ticket ticket, leg_->submit(batch));
+  TERRACE_RETURN_IF_ERROR(leg_->collect(ticket, {theirs.data(), d_model, shift}, their_failed));
+  if (ours == theirs && our_failed == their_failed) return {};
+
+  return Error(ErrorCode::kRefused,
+               fmt::format("{}: computes expert {} of block {} ({}, {}, {}) to other bits than this machine; one of the "
+                           "two has a wrong kernel: run `terrace selftest` on both",
+                           control_->address(), expert, layer, info(kernels.shape.gate).name,
+                           info(kernels.shape.up).name, info(kernels.shape.down).name));
+}
+
+NodeSession::~NodeSession() {
+  {
+    const std::lock_guard lock(lease_mutex_);
+    closing_ = true;
+  }
+  lease_changed_.notify_all();
+  if (lease_thread_.joinable()) lease_thread_.join();
+  if (leg_ != nullptr) leg_->close();
+  if (weights_ != nullptr) weights_->close();
+  // A node that is lost is not asked: its lease ends the session.
+  const bool lost = leg_ != nullptr && leg_->state() == LegState::kLost;
+  if (opened_.session != 0 && !lost) (void)control_->close_session(opened_.session);
+}
+
+}  // namespace terrace::legs

@@ -1,0 +1,100 @@
+// A coordinator's session with one node, from the first call to the goodbye: the control plane's calls in their order,
+// the three lanes, the lease, the slabs, the canary. Its leg is what the dispatcher gets.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/result.h"
+#include "common/manifest/manifest.h"
+#include "common/transport/connection.h"
+#include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/lane.h"
+#include "coordinator/legs/node_control.h"
+#include "coordinator/legs/node_leg.h"
+#include "coordinator/legs/owner_table.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::legs {
+
+inline constexpr std::uint32_t kNumericsVersion = 1;  // docs/numerics.md
+
+// The model as sessions need it; borrowed by every session, read from any thread.
+struct SessionModel {
+  const manifest::Manifest& manifest;
+  std::string manifest_bytes;                        // manifest::serialize()
+  const std::vector<kernels::ExpertKernels>& kernels;  // [n_layers], this machine's: the canary's truth
+  SlabLookup lookup;                                 // every expert's bytes in our own file
+  const kernels::Ops& ops;
+};
+
+struct NodeSessionOptions {
+  std::string coordinator;         // our name, for the node's logs and status
+  std::uint32_t max_rows = 512;    // of a batch
+  std::uint32_t range_rows = 256;  // rows of a prompt batch's row range
+  bool may_spin = false;
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::chrono::milliseconds liveness_timeout{10'000};
+  std::chrono::milliseconds batch_timeout{120'000};
+};
+
+struct ShareProgress {
+  std::uint64_t slabs_ready = 0, slabs_total = 0;
+  std::uint64_t bytes_sent = 0;  // of slabs, by us
+};
+
+// Built and used by one thread at a time; the lease is renewed by a thread of its own.
+class NodeSession {
+ public:
+  // Asks the node what it is, opens the session and its lanes. Errors name the node: kPeerGone, kDeadline (cannot be
+  // reached), kRefused (protocol range, numerics version, a window too small for our batches), kCorrupt.
+  static Result<std::unique_ptr<NodeSession>> open(std::unique_ptr<NodeControl> control,
+                                                   transport::Transport& transport, const SessionModel& model,
+                                                   const NodeSessionOptions& options);
+  ~NodeSession();
+  NodeSession(const NodeSession&) = delete;
+  NodeSession& operator=(const NodeSession&) = delete;
+
+  // Has the node set memory aside for what `owners` gives to `leg`, sends the slabs it lacks, waits until the epoch is
+  // ready there, and compares a canary batch (one expert of each combination of types) with our own kernels.
+  // kOutOfMemory: the node's numbers. kRefused: the canary's answer has other bits than ours.
+  Status take_share(const OwnerTable& owners, std::size_t leg, FunctionRef<void(const ShareProgress&)> on_progress);
+
+  NodeLeg& leg() { return *leg_; }
+
+ private:
+  NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);
+  Status check_description();
+  Status open_session();
+  Status open_lanes(transport::Transport& transport);
+  Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window);
+  Status reserve(std::span<const LayerExperts> share);
+  Status assign(const OwnerTable& owners, std::span<const LayerExperts> share,
+                FunctionRef<void(const ShareProgress&)> on_progress);
+  Status check_canary(std::uint64_t epoch, std::span<const LayerExperts> share);
+  Status check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert);
+  void keep_lease();
+
+  std::unique_ptr<NodeControl> control_;
+  const SessionModel& model_;
+  NodeSessionOptions options_;
+  wire::BatchLimits limits_;
+  OpenedSession opened_;
+  std::unique_ptr<Lane> weights_;
+  std::unique_ptr<NodeLeg> leg_;
+
+  std::uint32_t lease_ms_ = 0;  // 0: nothing is reserved yet
+  std::mutex lease_mutex_;
+  std::condition_variable lease_changed_;
+  bool closing_ = false;
+  std::thread lease_thread_;
+};
+
+}  // namespace terrace::legs
