@@ -1,0 +1,86 @@
+// Grouped-query attention of one layer over the rows of a step: projections, per-head norms, RoPE, the cache, softmax
+// attention, output projection (docs/numerics.md 8).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/parallel.h"
+#include "coordinator/arch/parts/matrix.h"
+#include "coordinator/arch/parts/rows.h"
+#include "coordinator/arch/trunk.h"
+#include "coordinator/kv/cache.h"
+#include "kernels/cpu/ops/ops.h"
+
+namespace terrace::arch {
+
+// What all layers have in common. Query head h reads KV head h / (n_heads / n_kv_heads).
+struct GqaShape {
+  std::uint32_t n_heads = 0;
+  std::uint32_t n_kv_heads = 0;
+  std::uint32_t key_dim = 0;
+  std::uint32_t value_dim = 0;
+  std::uint32_t n_rot = 0;  // leading dimensions of a head that are rotated
+  kernels::RopePairing pairing = kernels::RopePairing::kNeox;
+  double rope_base = 10000;
+  kernels::RopeScaling rope_scaling;
+  float score_scale = 0;
+  float norm_eps = 0;
+};
+
+// One layer's weights, borrowed from the file's mapping.
+struct GqaWeights {
+  Matrix q;                       // [n_heads * key_dim, d_model]
+  Matrix k;                       // [n_kv_heads * key_dim, d_model]
+  Matrix v;                       // [n_kv_heads * value_dim, d_model]
+  Matrix output;                  // [d_model, n_heads * value_dim]
+  const float* q_norm = nullptr;  // [key_dim], or null: no norm
+  const float* k_norm = nullptr;  // [key_dim], or null: no norm
+};
+
+// One owner thread. Memory grows to the largest step and is kept.
+class GqaAttention {
+ public:
+  // All borrowed; the cache has the shape's heads and dimensions.
+  GqaAttention(const GqaShape& shape, kv::Cache& cache, const kernels::Ops& ops, Parallel& parallel,
+               Multiplier& multiplier);
+
+  // Begins a step: the positions of `rows` are reserved in the cache; rows live until its last layer.
+  void begin(std::span<const StepRow> rows);
+  // out [n_rows, d_model] = the attention output of the step's rows, of which x holds the normed rows. Stores their
+  // keys and values. `layer` numbers the cache's layers.
+  void run(std::uint32_t layer, const GqaWeights& weights, ActivationRows& x, RowFailures& failures, float* out);
+
+ private:
+  // Memory of one worker in attend().
+  struct Worker {
+    std::vector<const std::byte*> k, v;
+    std::vector<float> scratch;
+  };
+
+  std::size_t q_width() const { return std::size_t{shape_.n_heads} * shape_.key_dim; }
+  std::size_t k_width() const { return std::size_t{shape_.n_kv_heads} * shape_.key_dim; }
+  std::size_t v_width() const { return std::size_t{shape_.n_kv_heads} * shape_.value_dim; }
+  std::size_t o_width() const { return std::size_t{shape_.n_heads} * shape_.value_dim; }
+
+  void rotate(std::size_t row, const float* norm, std::size_t n_heads, float* heads) const;
+  void finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures);
+  void store(std::size_t row, std::uint32_t layer);
+  void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker);
+
+  GqaShape shape_;
+  kv::Cache& cache_;
+  const kernels::Ops& ops_;
+  Parallel& parallel_;
+  Multiplier& multiplier_;
+
+  std::span<const StepRow> rows_;
+  std::vector<float> cosines_, sines_;  // [n_rows, n_rot / 2]
+  std::vector<float> q_, k_, v_, o_;    // [n_rows, width]
+  ActivationRows heads_out_;            // o_ for the output projection
+  std::vector<Worker> workers_;
+};
+
+}  // namespace terrace::arch

@@ -1,0 +1,81 @@
+#include "coordinator/arch/parts/tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "kernels/registry/registry.h"
+
+namespace terrace::arch {
+
+TensorBinder::TensorBinder(const gguf::File& file, const TrunkOptions& options)
+    : file_(file), cpu_(kernels::detect_cpu_features()), isa_(options.isa), activations_(options.activations) {}
+
+std::string TensorBinder::where(const gguf::TensorInfo& tensor) const {
+  return fmt::format("{}: tensor {} (offset {:#x})", file_.path(tensor.shard).string(), tensor.name,
+                     tensor.file_offset);
+}
+
+Result<const gguf::TensorInfo*> TensorBinder::find(std::string_view name,
+                                                   std::initializer_list<std::uint64_t> shape) const {
+  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, file_.get_tensor(name));
+  std::array<std::uint64_t, gguf::kMaxRank> expected = {1, 1, 1, 1};
+  std::ranges::copy(shape, expected.begin());
+  if (tensor->shape == expected) return tensor;
+  return Error(ErrorCode::kCorrupt, fmt::format("{} has the shape {}; the model's keys say [{}]", where(*tensor),
+                                                tensor->shape_text(), fmt::join(shape, ", ")));
+}
+
+Status TensorBinder::absent(std::string_view name) const {
+  const gguf::TensorInfo* tensor = file_.find_tensor(name);
+  if (tensor == nullptr) return {};
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("{} is not part of what this build computes for the architecture", where(*tensor)));
+}
+
+Status TensorBinder::no_companions(std::string_view stem) const {
+  TERRACE_RETURN_IF_ERROR(absent(std::string(stem) + ".bias"));
+  return absent(std::string(stem) + ".scale");
+}
+
+Result<kernels::WeightKernels> TensorBinder::kernels_for(const gguf::TensorInfo& tensor) const {
+  auto kernels = kernels::select_weight_kernels(tensor.type, cpu_, isa_);
+  if (!kernels.ok()) return kernels.error().in(where(tensor));
+  return kernels;
+}
+
+Result<Matrix> TensorBinder::matrix(std::string_view stem, std::uint64_t cols, std::uint64_t rows) const {
+  TERRACE_RETURN_IF_ERROR(no_companions(stem));
+  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, find(std::string(stem) + ".weight", {cols, rows}));
+  Matrix matrix;
+  TERRACE_ASSIGN_OR_RETURN(matrix.kernels, kernels_for(*tensor));
+  matrix.data = file_.data(*tensor).data();
+  matrix.rows = rows;
+  matrix.cols = cols;
+  matrix.row_bytes = row_bytes(tensor->type, cols);
+  matrix.activation = activations_ == kernels::Activations::kF32 ? ActivationClass::kF32 : matrix.kernels.activation;
+  return matrix;
+}
+
+Result<const float*> TensorBinder::vector(std::string_view stem, std::uint64_t n) const {
+  TERRACE_RETURN_IF_ERROR(no_companions(stem));
+  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, find(std::string(stem) + ".weight", {n}));
+  if (tensor->type != TensorType::kF32)
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} is {}; F32 is needed", where(*tensor), info(tensor->type).name));
+  return reinterpret_cast<const float*>(file_.data(*tensor).data());  // tensors start at multiples of 8 bytes
+}
+
+Result<std::uint64_t> TensorBinder::expert_bytes(std::string_view stem, std::uint64_t cols, std::uint64_t rows,
+                                                 std::uint64_t n_experts) const {
+  TERRACE_RETURN_IF_ERROR(no_companions(stem));
+  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor,
+                           find(std::string(stem) + ".weight", {cols, rows, n_experts}));
+  TERRACE_RETURN_IF_ERROR(kernels_for(*tensor));
+  return tensor->bytes / n_experts;
+}
+
+}  // namespace terrace::arch

@@ -1,0 +1,305 @@
+#include "coordinator/arch/qwen3moe/trunk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "coordinator/arch/parts/gqa.h"
+#include "coordinator/arch/parts/matrix.h"
+#include "coordinator/arch/parts/rows.h"
+#include "coordinator/arch/parts/streams.h"
+#include "coordinator/arch/qwen3moe/parameters.h"
+#include "coordinator/arch/qwen3moe/tensors.h"
+#include "coordinator/kv/cache.h"
+#include "kernels/cpu/ops/ops.h"
+
+namespace terrace::arch::qwen3moe {
+namespace {
+
+constexpr std::uint32_t kMostRows = 65536;  // a row's number travels as u16
+
+struct Model {
+  Parameters parameters;
+  Tensors tensors;
+  kv::CacheShape cache;
+  ModelInfo info;
+};
+
+Status check_options(const gguf::File& file, const Parameters& p, const TrunkOptions& options) {
+  if (options.context > p.context)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a context of {} positions was asked for; the model has {}", file.path().string(),
+                             options.context, p.context));
+  if (options.max_rows == 0 || options.max_rows > kMostRows)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("steps of {} rows were asked for; 1 to {} is allowed", options.max_rows, kMostRows));
+  return {};
+}
+
+Result<Model> read_model(const gguf::File& file, const TrunkOptions& options) {
+  Model m;
+  TERRACE_ASSIGN_OR_RETURN(m.parameters, read_parameters(file));
+  TERRACE_RETURN_IF_ERROR(check_options(file, m.parameters, options));
+  TERRACE_ASSIGN_OR_RETURN(m.tensors, bind_tensors(file, m.parameters, options));
+  const Parameters& p = m.parameters;
+  m.cache = {.n_layers = p.n_layers,
+             .n_kv_heads = p.attention.n_kv_heads,
+             .key_dim = p.attention.key_dim,
+             .value_dim = p.attention.value_dim,
+             .type = options.kv};
+  m.info = {.architecture = "qwen3moe",
+            .n_layers = p.n_layers,
+            .d_model = p.d_model,
+            .vocabulary = m.tensors.vocabulary(),
+            .n_experts = p.n_experts,
+            .top_k = p.top_k,
+            .context = p.context,
+            .kv_bytes_per_position = m.cache.bytes_per_position(),
+            .weight_bytes_per_step = m.tensors.bytes_per_step(p.top_k)};
+  return m;
+}
+
+// Buffers of a step, [n_rows, ...]: grown to the largest step and kept.
+struct Buffers {
+  std::vector<float> x;                // [d_model] residual
+  std::vector<float> h;                // [d_model] normed rows
+  std::vector<float> delta;            // [d_model] what is added to the residual
+  std::vector<float> choices;          // [n_experts] router logits
+  std::vector<std::uint16_t> experts;  // [top_k]
+  std::vector<float> weights;          // [top_k]
+  std::vector<std::int64_t> sums;      // [d_model]
+  std::vector<std::uint8_t> failed;    // of the routed experts
+  std::vector<float> logits;           // [rows that want them, vocabulary]
+};
+
+template <class T>
+void grow(std::vector<T>& buffer, std::size_t n) {
+  if (buffer.size() < n) buffer.resize(n);
+}
+
+class Qwen3MoeTrunk final : public Trunk {
+ public:
+  Qwen3MoeTrunk(Model model, const TrunkOptions& options, const kernels::Ops& ops, legs::RoutedExperts& experts,
+                Parallel& parallel)
+      : model_(std::move(model)),
+        options_(options),
+        ops_(ops),
+        experts_(experts),
+        parallel_(parallel),
+        cache_(model_.cache, options.context == 0 ? model_.info.context : options.context, options.max_streams),
+        streams_(cache_, model_.info.vocabulary, options.max_rows),
+        multiplier_(parallel),
+        normed_(parallel, ops_),
+        attention_(model_.parameters.attention, cache_, ops_, parallel, multiplier_),
+        router_scratch_(parallel.n_workers(), std::vector<float>(2 * std::size_t{model_.info.n_experts})) {}
+
+  const ModelInfo& info() const override { return model_.info; }
+  std::size_t max_rows() const override { return options_.max_rows; }
+  Result<StreamId> open_stream() override { return streams_.open(); }
+  void close_stream(StreamId stream) override { streams_.close(stream); }
+  std::uint32_t length(StreamId stream) const override { return streams_.length(stream); }
+  void set_trace(TraceFn trace) override { trace_ = std::move(trace); }
+
+  Result<StepResult> step(std::span<const StepRow> rows) override;
+
+ private:
+  std::size_t d_model() const { return model_.info.d_model; }
+  float* x(std::size_t row) { return buffers_.x.data() + row * d_model(); }
+  float* h(std::size_t row) { return buffers_.h.data() + row * d_model(); }
+  float* delta(std::size_t row) { return buffers_.delta.data() + row * d_model(); }
+
+  Status compute(std::span<const StepRow> rows);
+  void begin(std::span<const StepRow> rows);
+  void embed(std::span<const StepRow> rows);
+  void norm(std::size_t row, std::size_t to, std::uint32_t layer, const float* weights, const char* what);
+  void add_delta(std::size_t row, std::uint32_t layer, const char* what);
+  void attend(std::uint32_t layer);
+  void choose_experts(std::uint32_t layer);
+  void choose(std::size_t row, std::uint32_t layer, const kernels::RouterRule& rule, float* scratch);
+  Status run_experts(std::uint32_t layer);
+  void add_experts(std::size_t row, std::uint32_t layer);
+  void trace(std::uint32_t layer) const;
+  void compute_logits();
+
+  Model model_;
+  TrunkOptions options_;
+  kernels::Ops ops_;
+  legs::RoutedExperts& experts_;
+  Parallel& parallel_;
+  TraceFn trace_;
+
+  kv::Cache cache_;
+  Streams streams_;
+  Multiplier multiplier_;
+  ActivationRows normed_;
+  GqaAttention attention_;
+  RowFailures failures_;
+  Buffers buffers_;
+  std::vector<std::vector<float>> router_scratch_;  // one a worker
+  std::vector<std::size_t> wanted_;                 // rows that want logits
+  std::size_t n_rows_ = 0;                          // of the current step
+};
+
+Result<StepResult> Qwen3MoeTrunk::step(std::span<const StepRow> rows) {
+  TERRACE_RETURN_IF_ERROR(streams_.begin(rows));
+  if (const Status status = compute(rows); !status.ok()) {
+    streams_.roll_back(rows);
+    return status.error();
+  }
+  StepResult result;
+  result.logits = std::span<const float>(buffers_.logits).first(wanted_.size() * model_.info.vocabulary);
+  streams_.commit(rows, failures_, result.failed);
+  return result;
+}
+
+Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
+  begin(rows);
+  if (rows.empty()) return {};
+  embed(rows);
+  attention_.begin(rows);
+  for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer) {
+    attend(layer);
+    choose_experts(layer);
+    TERRACE_RETURN_IF_ERROR(run_experts(layer));
+    if (trace_) trace(layer);
+  }
+  compute_logits();
+  return {};
+}
+
+void Qwen3MoeTrunk::begin(std::span<const StepRow> rows) {
+  n_rows_ = rows.size();
+  failures_.reset(n_rows_);
+  wanted_.clear();
+  for (std::size_t i = 0; i < n_rows_; ++i)
+    if (rows[i].want_logits) wanted_.push_back(i);
+  grow(buffers_.x, n_rows_ * d_model());
+  grow(buffers_.h, n_rows_ * d_model());
+  grow(buffers_.delta, n_rows_ * d_model());
+  grow(buffers_.choices, n_rows_ * model_.info.n_experts);
+  grow(buffers_.experts, n_rows_ * model_.info.top_k);
+  grow(buffers_.weights, n_rows_ * model_.info.top_k);
+  grow(buffers_.sums, n_rows_ * d_model());
+  grow(buffers_.failed, n_rows_);
+  grow(buffers_.logits, wanted_.size() * model_.info.vocabulary);
+}
+
+void Qwen3MoeTrunk::embed(std::span<const StepRow> rows) {
+  const Matrix& embedding = model_.tensors.embedding;
+  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) {
+    embedding.kernels.dequantize_row(embedding.row(static_cast<std::size_t>(rows[row].token)), d_model(), x(row));
+    if (!ops_.all_finite(x(row), d_model()))
+      failures_.fail(row, RowFailures::kNoLayer, "embedding's values", x(row), d_model());
+  });
+}
+
+// h[to] = the normed residual of `row`.
+void Qwen3MoeTrunk::norm(std::size_t row, std::size_t to, std::uint32_t layer, const float* weights, const char* what) {
+  ops_.rms_norm(x(row), weights, d_model(), model_.parameters.norm_eps, h(to));
+  if (!ops_.all_finite(h(to), d_model())) failures_.fail(row, layer, what, h(to), d_model());
+}
+
+void Qwen3MoeTrunk::add_delta(std::size_t row, std::uint32_t layer, const char* what) {
+  ops_.add(x(row), delta(row), d_model());
+  if (!ops_.all_finite(x(row), d_model())) failures_.fail(row, layer, what, x(row), d_model());
+}
+
+// x = x + attention output; h = its norm, for the router and the experts.
+void Qwen3MoeTrunk::attend(std::uint32_t layer) {
+  const Layer& weights = model_.tensors.layers[layer];
+  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) {
+    norm(row, row, layer, weights.attention_norm, "normed values before attention");
+  });
+  normed_.set(buffers_.h.data(), n_rows_, d_model());
+  attention_.run(layer, weights.attention, normed_, failures_, buffers_.delta.data());
+  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) {
+    add_delta(row, layer, "residual values after attention");
+    norm(row, row, layer, weights.expert_norm, "normed values before the experts");
+  });
+}
+
+void Qwen3MoeTrunk::choose_experts(std::uint32_t layer) {
+  normed_.set(buffers_.h.data(), n_rows_, d_model());
+  multiplier_.run(std::array{Product{&model_.tensors.layers[layer].router, buffers_.choices.data()}}, normed_);
+  kernels::RouterRule rule;
+  rule.top_k = model_.info.top_k;
+  rule.scale = model_.parameters.expert_scale;
+  for_each_row(parallel_, n_rows_,
+               [&](std::size_t row, std::size_t worker) { choose(row, layer, rule, router_scratch_[worker].data()); });
+}
+
+void Qwen3MoeTrunk::choose(std::size_t row, std::uint32_t layer, const kernels::RouterRule& rule, float* scratch) {
+  const std::size_t n_experts = model_.info.n_experts;
+  float* logits = buffers_.choices.data() + row * n_experts;
+  if (!ops_.all_finite(logits, n_experts)) failures_.fail(row, layer, "router logits", logits, n_experts);
+  kernels::route(logits, n_experts, rule, scratch, buffers_.experts.data() + row * rule.top_k,
+                 buffers_.weights.data() + row * rule.top_k);
+}
+
+// x = x + the routed experts' sum.
+Status Qwen3MoeTrunk::run_experts(std::uint32_t layer) {
+  legs::RoutedRows routed;
+  routed.layer = layer;
+  routed.rows = buffers_.h.data();
+  routed.n_rows = static_cast<std::uint32_t>(n_rows_);
+  routed.experts = buffers_.experts.data();
+  routed.weights = buffers_.weights.data();
+  routed.priority = streams_.one_row_each() ? legs::Priority::kDecode : legs::Priority::kPrompt;
+  TERRACE_RETURN_IF_ERROR(experts_.submit(routed));
+  std::fill_n(buffers_.failed.begin(), n_rows_, std::uint8_t{0});
+  TERRACE_RETURN_IF_ERROR(
+      experts_.collect({buffers_.sums.data(), d_model(), options_.shift}, std::span(buffers_.failed).first(n_rows_)));
+  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) { add_experts(row, layer); });
+  return {};
+}
+
+void Qwen3MoeTrunk::add_experts(std::size_t row, std::uint32_t layer) {
+  const std::int64_t* sums = buffers_.sums.data() + row * d_model();
+  if (buffers_.failed[row] != 0 || !ops_.from_fixed(sums, d_model(), options_.shift, delta(row)))
+    failures_.fail(row, layer, "expert outputs", delta(row), d_model());
+  add_delta(row, layer, "residual values after the experts");
+}
+
+void Qwen3MoeTrunk::trace(std::uint32_t layer) const {
+  const std::size_t top_k = model_.info.top_k;
+  for (std::size_t row = 0; row < n_rows_; ++row) {
+    if (failures_.failed(row)) continue;
+    trace_({layer, row, std::span(buffers_.experts).subspan(row * top_k, top_k),
+            std::span(buffers_.weights).subspan(row * top_k, top_k),
+            std::span(buffers_.x).subspan(row * d_model(), d_model())});
+  }
+}
+
+void Qwen3MoeTrunk::compute_logits() {
+  if (wanted_.empty()) return;
+  const std::size_t vocabulary = model_.info.vocabulary;
+  for_each_row(parallel_, wanted_.size(), [&](std::size_t i, std::size_t) {
+    norm(wanted_[i], i, RowFailures::kNoLayer, model_.tensors.output_norm, "normed values before the output head");
+  });
+  normed_.set(buffers_.h.data(), wanted_.size(), d_model());
+  multiplier_.run(std::array{Product{&model_.tensors.head, buffers_.logits.data()}}, normed_);
+  for_each_row(parallel_, wanted_.size(), [&](std::size_t i, std::size_t) {
+    float* logits = buffers_.logits.data() + i * vocabulary;
+    if (!ops_.all_finite(logits, vocabulary))
+      failures_.fail(wanted_[i], RowFailures::kNoLayer, "logits", logits, vocabulary);
+  });
+}
+
+}  // namespace
+
+Result<ModelInfo> describe(const gguf::File& file, const TrunkOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(Model model, read_model(file, options));
+  return std::move(model.info);
+}
+
+Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOptions& options,
+                                          legs::RoutedExperts& experts, Parallel& parallel) {
+  TERRACE_ASSIGN_OR_RETURN(Model model, read_model(file, options));
+  TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), options.isa));
+  return std::unique_ptr<Trunk>(std::make_unique<Qwen3MoeTrunk>(std::move(model), options, ops, experts, parallel));
+}
+
+}  // namespace terrace::arch::qwen3moe

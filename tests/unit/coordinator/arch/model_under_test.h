@@ -1,0 +1,172 @@
+// A model file with its trunk over the host leg alone, as tests of trunks want it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/base/parallel.h"
+#include "common/gguf/file.h"
+#include "coordinator/arch/architectures.h"
+#include "coordinator/legs/dispatcher.h"
+#include "coordinator/legs/host_leg.h"
+#include "tests/test_data.h"
+
+namespace terrace::test {
+
+// Runs items from last to first and hands worker numbers round: results that depend on the order of items, on who runs
+// them or on a worker's memory show without a thread.
+class Backwards final : public Parallel {
+ public:
+  std::size_t n_workers() const override { return 3; }
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    for (std::size_t i = n_items; i-- > 0;) fn(i, next_++ % n_workers());
+  }
+
+ private:
+  std::size_t next_ = 0;
+};
+
+template <class T>
+T value_of(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.error().text());
+  return std::move(result).value();
+}
+
+class ModelUnderTest {
+ public:
+  ModelUnderTest(const std::filesystem::path& path, const arch::TrunkOptions& options, Parallel& parallel)
+      : file_(value_of(gguf::File::open(path))),
+        info_(value_of(arch::describe(file_, options))),
+        ops_(value_of(kernels::select_ops(kernels::detect_cpu_features(), options.isa))),
+        kernels_(layer_kernels(options)),
+        owners_(1, {"host"}, info_.n_layers, info_.n_experts,
+                std::vector<std::uint16_t>(std::size_t{info_.n_layers} * info_.n_experts, 0)),
+        leg_(
+            owners_, [&](std::uint32_t layer, std::uint16_t expert) { return slab(layer, expert); }, kernels_, parallel,
+            ops_),
+        dispatcher_(owners_, {&leg_}, kernels_, info_.top_k, parallel, ops_),
+        trunk_(value_of(arch::make_trunk(file_, options, dispatcher_, parallel))) {}
+
+  arch::Trunk& trunk() { return *trunk_; }
+  const gguf::File& file() const { return file_; }
+  const arch::ModelInfo& info() const { return info_; }
+
+ private:
+  const gguf::TensorInfo& part(std::uint32_t layer, const char* name) const {
+    return *value_of(file_.get_tensor("blk." + std::to_string(layer) + ".ffn_" + name + "_exps.weight"));
+  }
+  std::vector<kernels::ExpertKernels> layer_kernels(const arch::TrunkOptions& options) const {
+    std::vector<kernels::ExpertKernels> all;
+    for (std::uint32_t layer = 0; layer < info_.n_layers; ++layer) {
+      const gguf::TensorInfo& gate = part(layer, "gate");
+      const kernels::ExpertShape shape = {.gate = gate.type,
+                                          .up = part(layer, "up").type,
+                                          .down = part(layer, "down").type,
+                                          .d_model = info_.d_model,
+                                          .ff = static_cast<std::uint32_t>(gate.shape[1])};
+      all.push_back(value_of(
+          kernels::select_expert_kernels(shape, kernels::detect_cpu_features(), options.isa, options.activations)));
+    }
+    return all;
+  }
+  const std::byte* bytes_of(std::uint32_t layer, const char* name, std::uint16_t expert) const {
+    const gguf::TensorInfo& tensor = part(layer, name);
+    return file_.data(tensor).data() + tensor.bytes / info_.n_experts * expert;
+  }
+  kernels::SlabView slab(std::uint32_t layer, std::uint16_t expert) const {
+    return {bytes_of(layer, "gate", expert), bytes_of(layer, "up", expert), bytes_of(layer, "down", expert)};
+  }
+
+  gguf::File file_;
+  arch::ModelInfo info_;
+  kernels::Ops ops_;
+  std::vector<kernels::ExpertKernels> kernels_;
+  legs::OwnerTable owners_;
+  legs::HostLeg leg_;
+  legs::Dispatcher dispatcher_;
+  std::unique_ptr<arch::Trunk> trunk_;
+};
+
+inline std::string xxh3(std::span<const float> values) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(values.data(), values.size_bytes())));
+  return text;
+}
+
+inline std::int32_t argmax(std::span<const float> logits) {
+  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+inline nlohmann::json read_json(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  if (!in) throw std::runtime_error("cannot open " + path.string());
+  return nlohmann::json::parse(in);
+}
+
+// One stream of a trunk, closed at the end.
+class Sequence {
+ public:
+  explicit Sequence(arch::Trunk& trunk) : trunk_(trunk), id_(value_of(trunk.open_stream())) {}
+  ~Sequence() { trunk_.close_stream(id_); }
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  arch::StreamId id() const { return id_; }
+
+  // The rows of the next tokens.
+  std::vector<arch::StepRow> rows(std::span<const std::int32_t> tokens, bool all_logits = false) const {
+    std::vector<arch::StepRow> rows;
+    std::uint32_t position = trunk_.length(id_);
+    for (const std::int32_t token : tokens) rows.push_back({id_, position++, token, all_logits});
+    return rows;
+  }
+  // Feeds tokens in steps of at most `batch` rows; the logits after the last one (or all of them, one after another).
+  std::vector<float> feed(std::span<const std::int32_t> tokens, std::size_t batch, bool all_logits = false) {
+    std::vector<float> logits;
+    for (std::size_t first = 0; first < tokens.size(); first += batch) {
+      const std::size_t n = std::min(batch, tokens.size() - first);
+      auto step_rows = rows(tokens.subspan(first, n), all_logits);
+      if (first + n == tokens.size()) step_rows.back().want_logits = true;
+      const auto result = value_of(trunk_.step(step_rows));
+      if (!result.failed.empty()) throw std::runtime_error(result.failed.front().error.text());
+      logits.insert(logits.end(), result.logits.begin(), result.logits.end());
+    }
+    return logits;
+  }
+
+ private:
+  arch::Trunk& trunk_;
+  arch::StreamId id_;
+};
+
+// What a greedy run gives: its tokens and the hash of each step's logits.
+struct Greedy {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::string> hashes;
+  bool operator==(const Greedy&) const = default;
+};
+
+inline Greedy greedy(Sequence& sequence, std::span<const std::int32_t> prompt, std::size_t batch,
+                     std::size_t n_tokens) {
+  Greedy out;
+  std::vector<float> logits = sequence.feed(prompt, batch);
+  while (true) {
+    out.hashes.push_back(xxh3(logits));
+    out.tokens.push_back(argmax(logits));
+    if (out.tokens.size() == n_tokens) return out;
+    logits = sequence.feed(std::span(out.tokens).last(1), 1);
+  }
+}
+
+}  // namespace terrace::test

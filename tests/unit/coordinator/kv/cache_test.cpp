@@ -1,0 +1,123 @@
+#include "coordinator/kv/cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+namespace terrace::kv {
+namespace {
+
+using kernels::kKvBlockPositions;
+using kernels::KvType;
+
+constexpr CacheShape kShape = {.n_layers = 3, .n_kv_heads = 2, .key_dim = 16, .value_dim = 8, .type = KvType::kF16};
+constexpr std::uint32_t kContext = 3 * kKvBlockPositions + 5;
+
+TEST(KvCache, NewStream_IsEmptyAndTakesNoBlock) {
+  Cache cache(kShape, kContext, 2);
+  const auto stream = cache.open();
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(cache.length(*stream), 0u);
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
+TEST(KvCache, AllStreamsOpen_IsBusyUntilOneCloses) {
+  Cache cache(kShape, kContext, 2);
+  ASSERT_TRUE(cache.open().ok());
+  const auto second = cache.open();
+  ASSERT_TRUE(second.ok());
+  const auto third = cache.open();
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code(), ErrorCode::kBusy);
+  cache.close(*second);
+  EXPECT_FALSE(cache.is_open(*second));
+  EXPECT_EQ(*cache.open(), *second);
+}
+
+TEST(KvCache, BlocksAreTakenAsPositionsNeedThemAndFreedOnClose) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  for (std::uint32_t n = 1; n <= kContext; ++n) {
+    ASSERT_TRUE(cache.reserve(stream, n).ok());
+    cache.commit(stream, n);
+    EXPECT_EQ(cache.bytes_in_use(), Cache::blocks_for(n) * kShape.block_bytes());
+  }
+  cache.close(stream);
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
+TEST(KvCache, ReserveBeyondTheContext_SaysPositionAndContext) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  const Status status = cache.reserve(stream, kContext + 1);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kContextFull);
+  EXPECT_NE(status.error().text().find(std::to_string(kContext)), std::string::npos) << status.error().text();
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
+TEST(KvCache, RollBack_KeepsCommittedPositionsAndFreesTheRest) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  ASSERT_TRUE(cache.reserve(stream, 10).ok());
+  cache.commit(stream, 10);
+  std::byte* const k = cache.block(stream, 3, 1, 1).k;
+  std::memset(k, 0x5a, 64);
+  ASSERT_TRUE(cache.reserve(stream, kContext).ok());
+  cache.roll_back(stream);
+  EXPECT_EQ(cache.length(stream), 10u);
+  EXPECT_EQ(cache.bytes_in_use(), kShape.block_bytes());
+  EXPECT_EQ(cache.block(stream, 3, 1, 1).k, k);
+  EXPECT_EQ(k[63], std::byte{0x5a});
+}
+
+// Every head of every layer of every block of two streams: aligned, disjoint, and all of a block's bytes used.
+TEST(KvCache, HeadsAreAlignedAndDisjoint) {
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    CacheShape shape = kShape;
+    shape.type = type;
+    Cache cache(shape, kContext, 2);
+    const std::size_t key_bytes = kKvBlockPositions * shape.key_dim * kernels::bytes(type);
+    const std::size_t value_bytes = kKvBlockPositions * shape.value_dim * kernels::bytes(type);
+    std::set<std::pair<const std::byte*, const std::byte*>> extents;
+    for (int s = 0; s < 2; ++s) {
+      const auto stream = *cache.open();
+      ASSERT_TRUE(cache.reserve(stream, kContext).ok());
+      for (std::uint32_t position = 0; position < kContext; position += kKvBlockPositions)
+        for (std::uint32_t layer = 0; layer < shape.n_layers; ++layer)
+          for (std::uint32_t head = 0; head < shape.n_kv_heads; ++head) {
+            const HeadBlock at = cache.block(stream, position, layer, head);
+            EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at.k) % 64, 0u);
+            EXPECT_EQ(reinterpret_cast<std::uintptr_t>(at.v) % 64, 0u);
+            extents.emplace(at.k, at.k + key_bytes);
+            extents.emplace(at.v, at.v + value_bytes);
+          }
+    }
+    EXPECT_EQ(extents.size(), 2 * 4 * 2 * shape.n_layers * shape.n_kv_heads);
+    EXPECT_EQ(cache.bytes_in_use(), extents.size() / 2 * (key_bytes + value_bytes));
+    const std::byte* end = nullptr;
+    for (const auto& [first, last] : extents) {
+      EXPECT_LE(end, first);
+      end = last;
+    }
+  }
+}
+
+TEST(KvCache, Bases_AreThoseOfTheBlocks) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  ASSERT_TRUE(cache.reserve(stream, kContext).ok());
+  const std::size_t n_blocks = Cache::blocks_for(kContext);
+  std::vector<const std::byte*> k(n_blocks), v(n_blocks);
+  cache.bases(stream, 2, 1, n_blocks, k.data(), v.data());
+  for (std::uint32_t i = 0; i < n_blocks; ++i) {
+    const HeadBlock at = cache.block(stream, i * kKvBlockPositions, 2, 1);
+    EXPECT_EQ(k[i], at.k);
+    EXPECT_EQ(v[i], at.v);
+  }
+}
+
+}  // namespace
+}  // namespace terrace::kv
