@@ -15,7 +15,7 @@
 #include "common/manifest/cache.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
-#include "common/transport/tcp/tcp_transport.h"
+#include "common/transport/tcp/tcp.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
