@@ -1,0 +1,62 @@
+// terrace-random-model: see random_model.h.
+#include <cstdio>
+#include <string>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "tests/tools/random_model/random_model.h"
+
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+struct Arguments {
+  terrace::tools::RandomModel model;
+  std::string type = "q4_k_m";
+  std::string out;
+};
+
+void add_options(CLI::App& app, Arguments& a) {
+  auto& m = a.model;
+  app.add_option("--arch", m.architecture, "Architecture")->capture_default_str();
+  app.add_option("--layers", m.layers, "Blocks")->capture_default_str();
+  app.add_option("--d-model", m.d_model, "Width of a row")->capture_default_str();
+  app.add_option("--heads", m.heads, "Query heads")->capture_default_str();
+  app.add_option("--kv-heads", m.kv_heads, "Key and value heads; divides --heads")->capture_default_str();
+  app.add_option("--head-dim", m.head_dim, "Width of a head")->capture_default_str();
+  app.add_option("--experts", m.experts, "Experts of a layer")->capture_default_str();
+  app.add_option("--top-k", m.top_k, "Experts that a token uses in a layer")->capture_default_str();
+  app.add_option("--ff", m.ff, "Width of an expert")->capture_default_str();
+  app.add_option("--vocab", m.vocab, "Tokens, the 256 bytes among them")->capture_default_str();
+  app.add_option("--context", m.context, "Longest sequence")->capture_default_str();
+  app.add_option("--type", a.type, "f32, f16, bf16, q8_0, q4_0 or q4_k_m")->capture_default_str();
+  app.add_option("--seed", m.seed, "Same seed, same bytes")->capture_default_str();
+  app.add_option("--out", a.out, "File to write")->required();
+}
+
+int fail(const terrace::Error& error) {
+  fmt::print(stderr, "{}\n", error.text());
+  return error.code() == terrace::ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Writes a model file of random weights, for benchmarks and tests.", "terrace-random-model");
+  Arguments arguments;
+  add_options(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  const auto mix = terrace::tools::mix_from_name(arguments.type);
+  if (!mix.ok()) return fail(mix.error());
+  arguments.model.mix = *mix;
+  const auto written = terrace::tools::write_random_model(arguments.model, arguments.out);
+  if (!written.ok()) return fail(written.error());
+  fmt::print(stderr, "{}: {} tensors, {} bytes\n", arguments.out, written->n_tensors, written->bytes);
+  return 0;
+}
