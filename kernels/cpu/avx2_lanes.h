@@ -15,12 +15,12 @@ inline float sum_lanes_avx2(__m256 low, __m256 high) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Lane k of the result = the int32 sum over the lanes of the k-th argument.
+// Lane k of the result = the int32 sum over the lanes of the k-th vector.
 inline __m128i sum_each_epi32(__m128i a, __m128i b, __m128i c, __m128i d) {
   return _mm_hadd_epi32(_mm_hadd_epi32(a, b), _mm_hadd_epi32(c, d));
 }
-inline __m128i sum_each_epi32(__m256i a, __m256i b, __m256i c, __m256i d) {
-  const __m256i halves = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+inline __m128i sum_each_epi32(const __m256i v[4]) {
+  const __m256i halves = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
   return _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
 }
 

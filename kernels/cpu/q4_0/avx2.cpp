@@ -11,25 +11,33 @@ namespace {
 struct Q4_0 {
   using Block = BlockQ4_0;
   using XBlock = BlockA8x32;
-  using Sums = NoSums;
+  using Sums = Nothing;
+  using Head = Nothing;
+  using Slice = __m256i;  // codes 0..15; the weight is code - 8
+  static constexpr int kSteps = 1;
   static constexpr bool kHasMin = false;
 
-  using Weights = __m256i;  // codes 0..15; the weight is code - 8
-
   static Sums sum_x(const XBlock&) { return {}; }
+  static Head head(const Block&) { return {}; }
+  static __m256i start(const Head&, const Sums&) { return _mm256_setzero_si256(); }
 
-  static Weights unpack(const Block& block) {
+  static Slice slice(const Block& block, const Head&, int) {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block.nibbles));
     const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_srli_epi16(low, 4), 1);
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
   }
 
-  // Pairs of code * x minus pairs of 8 * x: at most 2 * 15 * 127 + 2 * 8 * 127 in magnitude, far from the int16 limit.
-  static __m256i dot(const Weights& codes, const XBlock& x, const Sums&) {
+  // Pairs of code * x minus pairs of 8 * x, which are pairs of (code - 8) * x. Any sum over a block is at most
+  // 32 * 8 * 127 = 32512 in magnitude: int16 lanes hold them all.
+  static __m256i add(__m256i, const Slice& codes, const XBlock& x, int) {
     const __m256i q = load_bytes(x.q);
-    const __m256i pairs =
-        _mm256_sub_epi16(_mm256_maddubs_epi16(codes, q), _mm256_maddubs_epi16(_mm256_set1_epi8(8), q));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    return _mm256_sub_epi16(_mm256_maddubs_epi16(codes, q), _mm256_maddubs_epi16(_mm256_set1_epi8(8), q));
+  }
+
+  static __m128i totals(const __m256i sum[4]) {
+    const __m256i pairs = _mm256_hadd_epi16(_mm256_hadd_epi16(sum[0], sum[1]), _mm256_hadd_epi16(sum[2], sum[3]));
+    const __m128i halves = _mm_add_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    return _mm_madd_epi16(halves, _mm_set1_epi16(1));
   }
 };
 

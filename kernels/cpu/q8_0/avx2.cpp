@@ -11,27 +11,33 @@ namespace {
 struct Q8_0 {
   using Block = BlockQ8_0;
   using XBlock = BlockA8x32;
-  using Sums = NoSums;
+  using Sums = Nothing;
+  using Head = Nothing;
+  static constexpr int kSteps = 1;
   static constexpr bool kHasMin = false;
 
-  struct Weights {
+  struct Slice {
     __m256i q;
     __m256i magnitude;  // as uint8: 128 for -128
   };
 
   static Sums sum_x(const XBlock&) { return {}; }
+  static Head head(const Block&) { return {}; }
+  static __m256i start(const Head&, const Sums&) { return _mm256_setzero_si256(); }
 
-  static Weights unpack(const Block& block) {
+  static Slice slice(const Block& block, const Head&, int) {
     const __m256i q = load_bytes(block.q);
     return {q, _mm256_abs_epi8(q)};
   }
 
   // |w| times (x with the sign of w): maddubs wants one side unsigned. It adds two products into an int16, at most
   // 2 * 128 * 127 = 32512, so nothing saturates; x is never -128, so its sign can be turned.
-  static __m256i dot(const Weights& w, const XBlock& x, const Sums&) {
+  static __m256i add(__m256i sum, const Slice& w, const XBlock& x, int) {
     const __m256i pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(load_bytes(x.q), w.q));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+
+  static __m128i totals(const __m256i sum[4]) { return sum_each_epi32(sum); }
 };
 
 }  // namespace
