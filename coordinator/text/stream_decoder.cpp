@@ -21,7 +21,7 @@ std::string StreamDecoder::push(std::int32_t id) {
 }
 
 std::string StreamDecoder::flush() {
-  const std::string out = replace_bad_utf8(held_);
+  std::string out = replace_bad_utf8(held_);
   held_.clear();
   return out;
 }
