@@ -3,8 +3,8 @@
 //
 // Threads  One owner thread at a time calls everything of a connection (it may be handed over between calls); there
 //          are no callbacks and no hidden threads. wait_fd() may be polled together with other descriptors.
-// Memory   Receive buffers grow to the largest frame seen, at most `Options::largest_frame` each and
-//          `Options::receive_window` together, and are kept: no allocation after warm-up. When the window is full the
+// Memory   Received frames lie in buffers of receive_pool.h, at most `Options::largest_frame` each and
+//          `Options::receive_window` together, that are kept: no allocation after warm-up. When the window is full the
 //          connection stops reading until release(); it never stops sending.
 #pragma once
 
@@ -46,11 +46,15 @@ struct Options {
   std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
 };
 
+// kInvalidArgument: a receive window that does not hold one largest frame, no open send. listen() and connect() ask.
+Status check(const Options& options);
+
 class Connection {
  public:
   virtual ~Connection() = default;
   // Queues one frame gathered from `parts` (header first, as wire::FrameBuilder gives it) and returns at once. The
-  // list itself is copied, what it points to is borrowed until kSent. Never blocks.
+  // list itself is copied, what it points to is borrowed until kSent. Never blocks. That the parts are one frame is not
+  // checked here: the receiver finds out and closes.
   // kBusy: too many open sends, nothing was queued. kPeerGone: closed or lost. A queued frame may or may not have
   // arrived when kClosed comes: the caller recomputes, it does not guess.
   virtual Result<SendTicket> send(std::span<const std::span<const std::byte>> parts) = 0;
@@ -58,8 +62,9 @@ class Connection {
   virtual std::size_t poll(std::span<Event> out) = 0;
   // Hands a received frame's memory back.
   virtual void release(std::span<const std::byte> frame) = 0;
-  // Descriptor for ::poll(); wait for wait_events() (POLLIN, with POLLOUT while bytes are queued). Order: poll() until
-  // it gives nothing, then wait. -1 after kClosed.
+  // Descriptor for ::poll(); wait for wait_events() (POLLIN unless the window is full, with POLLOUT while bytes are
+  // queued or an event is ready). Order: poll() until it gives nothing, then wait; ask for both anew each time. -1
+  // after kClosed.
   virtual int wait_fd() = 0;
   virtual short wait_events() = 0;
   // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
@@ -93,7 +98,7 @@ class Transport {
   virtual const char* name() const = 0;  // "tcp", "loopback"
 };
 
-// Blocks until `connection` has something to say for poll(), or the time is over. False: over.
+// Blocks until `connection` has something to say for poll(), or the time is over. False: over, or kClosed was given.
 bool wait(Connection& connection, std::chrono::microseconds timeout);
 
 }  // namespace terrace::transport
