@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -42,6 +43,30 @@ T value_of(Result<T> result) {
   return std::move(result).value();
 }
 
+// Sits between a trunk and its experts: fails one submit on demand, and remembers how batches were asked for.
+class Tap final : public legs::RoutedExperts {
+ public:
+  explicit Tap(legs::RoutedExperts& experts) : experts_(experts) {}
+
+  // The n-th submit from now fails with kPeerGone; 0: none.
+  void fail_submit(std::uint32_t nth) { fail_in_ = nth; }
+  legs::Priority last_priority() const { return last_priority_; }
+
+  Status submit(const legs::RoutedRows& routed) override {
+    last_priority_ = routed.priority;
+    if (fail_in_ != 0 && --fail_in_ == 0) return Error(ErrorCode::kPeerGone, "box1:9000: the connection is closed");
+    return experts_.submit(routed);
+  }
+  Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
+    return experts_.collect(sums, failed);
+  }
+
+ private:
+  legs::RoutedExperts& experts_;
+  std::uint32_t fail_in_ = 0;
+  legs::Priority last_priority_ = legs::Priority::kDecode;
+};
+
 class ModelUnderTest {
  public:
   ModelUnderTest(const std::filesystem::path& path, const arch::TrunkOptions& options, Parallel& parallel)
@@ -55,9 +80,11 @@ class ModelUnderTest {
             owners_, [&](std::uint32_t layer, std::uint16_t expert) { return slab(layer, expert); }, kernels_, parallel,
             ops_),
         dispatcher_(owners_, {&leg_}, kernels_, info_.top_k, parallel, ops_),
-        trunk_(value_of(arch::make_trunk(file_, options, dispatcher_, parallel))) {}
+        tap_(dispatcher_),
+        trunk_(value_of(arch::make_trunk(file_, options, tap_, parallel))) {}
 
   arch::Trunk& trunk() { return *trunk_; }
+  Tap& tap() { return tap_; }
   const gguf::File& file() const { return file_; }
   const arch::ModelInfo& info() const { return info_; }
 
@@ -94,8 +121,26 @@ class ModelUnderTest {
   legs::OwnerTable owners_;
   legs::HostLeg leg_;
   legs::Dispatcher dispatcher_;
+  Tap tap_;
   std::unique_ptr<arch::Trunk> trunk_;
 };
+
+// A copy of a model in the test's temporary folder with `bytes` written at an offset into one tensor.
+inline std::filesystem::path copy_with(const std::filesystem::path& model, const std::string& tensor,
+                                       std::uint64_t offset, std::span<const std::byte> bytes) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const std::filesystem::path copy =
+      std::filesystem::path(testing::TempDir()) / (std::string(test->name()) + "-" + model.filename().string());
+  std::filesystem::copy_file(model, copy, std::filesystem::copy_options::overwrite_existing);
+  const auto file = value_of(gguf::File::open(model));
+  std::fstream out(copy, std::ios::binary | std::ios::in | std::ios::out);
+  out.seekp(static_cast<std::streamoff>(value_of(file.get_tensor(tensor))->file_offset + offset));
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!out) throw std::runtime_error("cannot write " + copy.string());
+  return copy;
+}
+
+inline std::filesystem::path tiny_model(const std::string& name) { return data_dir() / "tiny" / (name + ".gguf"); }
 
 inline std::string xxh3(std::span<const float> values) {
   char text[17];

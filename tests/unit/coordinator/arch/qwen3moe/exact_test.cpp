@@ -31,7 +31,7 @@ std::vector<Case> cases() {
 }
 
 std::filesystem::path path_of(const std::string& model) {
-  return model == "demo" ? test::demo_model() : test::data_dir() / "tiny" / (model + ".gguf");
+  return model == "demo" ? test::demo_model() : test::tiny_model(model);
 }
 
 arch::TrunkOptions options_of(const Case& c) {

@@ -1,0 +1,178 @@
+// What may stand in one step, and what it refuses: rows of several streams, prompts beside decoding, full contexts,
+// wrong positions, lost legs.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "common/threads/pool.h"
+#include "tests/unit/coordinator/arch/model_under_test.h"
+
+namespace terrace {
+namespace {
+
+using arch::StepRow;
+using test::Greedy;
+using test::ModelUnderTest;
+using test::Sequence;
+using test::value_of;
+
+using Tokens = std::vector<std::int32_t>;
+
+arch::TrunkOptions tiny_options() {
+  arch::TrunkOptions options;
+  options.context = 64;
+  options.max_streams = 3;
+  options.max_rows = 64;
+  return options;
+}
+
+class Step : public testing::Test {
+ protected:
+  Serial serial_;
+  ModelUnderTest model_{test::tiny_model("tiny-mix"), tiny_options(), serial_};
+  arch::Trunk& trunk_ = model_.trunk();
+};
+
+const Tokens kFirst = {10, 20, 30, 40, 50, 60, 70};
+const Tokens kSecond = {99, 7, 99, 13, 5};
+
+Greedy alone(arch::Trunk& trunk, const Tokens& prompt) {
+  Sequence sequence(trunk);
+  return test::greedy(sequence, prompt, 3, 12);
+}
+
+std::vector<StepRow> joined(std::vector<StepRow> a, const std::vector<StepRow>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(Step, TwoStreamsInSharedSteps_EqualEachAlone) {
+  const Greedy first_alone = alone(trunk_, kFirst), second_alone = alone(trunk_, kSecond);
+  Sequence first(trunk_), second(trunk_);
+  Greedy got[2];
+  // The first stream's prompt, then its decoding beside the other's prompt, then both decode.
+  std::vector<float> logits = first.feed(kFirst, 64);
+  got[0] = {{test::argmax(logits)}, {test::xxh3(logits)}};
+  auto rows = joined(second.rows(kSecond), first.rows(got[0].tokens));
+  rows[kSecond.size() - 1].want_logits = rows.back().want_logits = true;
+  const std::size_t vocabulary = model_.info().vocabulary;
+  while (true) {
+    const auto result = value_of(trunk_.step(rows));
+    ASSERT_TRUE(result.failed.empty());
+    ASSERT_EQ(result.logits.size(), 2 * vocabulary);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto row = result.logits.subspan((1 - i) * vocabulary, vocabulary);
+      got[i].tokens.push_back(test::argmax(row));
+      got[i].hashes.push_back(test::xxh3(row));
+    }
+    if (got[1].tokens.size() == 11) break;
+    rows =
+        joined(second.rows(std::span(got[1].tokens).last(1), true), first.rows(std::span(got[0].tokens).last(1), true));
+  }
+  EXPECT_EQ(got[0], first_alone);
+  EXPECT_TRUE(std::ranges::equal(got[1].hashes, std::span(second_alone.hashes).first(11)));
+}
+
+TEST_F(Step, LogitsOfEveryRow_EqualThoseOfTheRowAsked) {
+  std::vector<float> all, one_by_one;
+  {
+    Sequence sequence(trunk_);
+    all = sequence.feed(kFirst, 64, true);
+  }
+  Sequence sequence(trunk_);
+  one_by_one = sequence.feed(kFirst, 1, true);
+  EXPECT_EQ(all, one_by_one);
+}
+
+TEST_F(Step, PriorityIsDecode_OnlyWhileEachStreamHasOneRow) {
+  Sequence first(trunk_), second(trunk_);
+  first.feed(kFirst, 64);
+  EXPECT_EQ(model_.tap().last_priority(), legs::Priority::kPrompt);
+  const Tokens token = {1};
+  ASSERT_TRUE(trunk_.step(joined(first.rows(token), second.rows(token))).ok());
+  EXPECT_EQ(model_.tap().last_priority(), legs::Priority::kDecode);
+  ASSERT_TRUE(trunk_.step(joined(first.rows(token), second.rows(kSecond))).ok());
+  EXPECT_EQ(model_.tap().last_priority(), legs::Priority::kPrompt);
+}
+
+TEST_F(Step, WithoutRows_GivesNothing) {
+  const auto result = trunk_.step({});
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->logits.empty());
+}
+
+TEST_F(Step, FullContext_IsAnErrorThatNamesPositionAndContext) {
+  Sequence sequence(trunk_);
+  sequence.feed(Tokens(60, 7), 64);
+  const auto refused = trunk_.step(sequence.rows(Tokens(5, 7)));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kContextFull);
+  EXPECT_NE(refused.error().text().find("position 64"), std::string::npos) << refused.error().text();
+  EXPECT_NE(refused.error().text().find("64 positions"), std::string::npos) << refused.error().text();
+  EXPECT_EQ(trunk_.length(sequence.id()), 60u);
+  sequence.feed(Tokens(4, 7), 64);
+  EXPECT_EQ(trunk_.length(sequence.id()), 64u);
+}
+
+TEST_F(Step, WrongRows_AreRefusedAndChangeNothing) {
+  Sequence sequence(trunk_);
+  sequence.feed(kFirst, 64);
+  const auto id = sequence.id();
+  const auto vocabulary = static_cast<std::int32_t>(model_.info().vocabulary);
+  const std::vector<std::vector<StepRow>> wrong = {
+      {{id, 6, 1, false}},                       // stored already
+      {{id, 8, 1, false}},                       // a gap
+      {{id, 7, 1, false}, {id, 7, 1, false}},    // twice
+      {{id, 7, -1, false}},                      // no token
+      {{id, 7, vocabulary, false}},              // no token
+      {{id, 7, 1, false}, {2, 0, 1, false}},     // not open
+      {{id, 7, 1, false}, {9999, 0, 1, false}},  // no such stream
+  };
+  for (const auto& rows : wrong) {
+    const auto result = trunk_.step(rows);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(trunk_.length(id), kFirst.size());
+  }
+  EXPECT_EQ(trunk_.step(sequence.rows(Tokens(65, 1))).error().code(), ErrorCode::kInvalidArgument);  // too many
+}
+
+TEST_F(Step, LostLegAtAnyLayer_LeavesStreamsAsTheyWere) {
+  const Greedy undisturbed = alone(trunk_, kFirst);
+  for (std::uint32_t nth = 1; nth <= model_.info().n_layers; ++nth) {
+    Sequence sequence(trunk_);
+    sequence.feed(std::span(kFirst).first(2), 64);
+    model_.tap().fail_submit(nth);
+    const auto lost = trunk_.step(sequence.rows(std::span(kFirst).subspan(2)));
+    ASSERT_FALSE(lost.ok());
+    EXPECT_EQ(lost.error().code(), ErrorCode::kPeerGone);
+    EXPECT_EQ(trunk_.length(sequence.id()), 2u);
+    EXPECT_EQ(test::greedy(sequence, std::span(kFirst).subspan(2), 64, 12), undisturbed) << "layer " << nth - 1;
+  }
+}
+
+TEST_F(Step, StreamsBeyondTheMost_AreBusy) {
+  Sequence a(trunk_), b(trunk_), c(trunk_);
+  EXPECT_EQ(trunk_.open_stream().error().code(), ErrorCode::kBusy);
+}
+
+// Two splits of 256 positions and a part: batches and threads cut them differently.
+TEST(LongPrompt, AnyBatchAndAnyThreads_EqualBits) {
+  Tokens prompt(600);
+  std::iota(prompt.begin(), prompt.end(), 100);
+  arch::TrunkOptions options;
+  Greedy expected;
+  for (const std::size_t threads : {1, 2, 4}) {
+    const auto pool = value_of(Pool::create({.n_workers = threads}));
+    ModelUnderTest model(test::demo_model(), options, *pool);
+    for (const std::size_t batch : {512, 64, 37}) {
+      Sequence sequence(model.trunk());
+      const Greedy got = test::greedy(sequence, prompt, batch, 2);
+      if (expected.tokens.empty()) expected = got;
+      EXPECT_EQ(got, expected) << threads << " threads, batch " << batch;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace terrace
