@@ -67,8 +67,10 @@ enum class SectionTag : std::uint16_t {
   kFailedRows = 10, kBusy = 11, kError = 12, kSlab = 13, kSlabBytes = 14,
 };
 
+const char* name(SectionTag tag);
+
 struct Section {
-  SectionTag tag;
+  SectionTag tag = SectionTag::kHello;
   std::uint16_t detail = 0;          // by tag: kRows: 0 gate's rows, 1 up's rows; else 0
   std::span<const std::byte> data;   // without padding; 16-byte aligned when the frame is
 };
@@ -86,18 +88,28 @@ struct Frame {
 // kCorrupt: not our magic or version, or longer than `largest_frame`: the connection must be closed.
 Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint64_t largest_frame);
 
-// Checks header, checksum, every section's extent, alignment, padding, and that no (tag, detail) stands twice.
+// Checks header, checksum, every section's extent, alignment, padding, that each belongs to a frame
+// of this type, and that no (tag, detail) stands twice.
 // `bytes` is the whole frame and 16-byte aligned. kCorrupt names the field or section and its offset.
 Result<Frame> decode_frame(std::span<const std::byte> bytes);
 
 // Puts a frame together as a gather list, without copying section data. The builder owns header, section headers and
 // padding; data given to add() is borrowed until the transport has sent the frame. Reusable: begin() starts anew;
-// nothing is allocated.
+// nothing is allocated. The parts point into the builder, so it stays where it is and lives until the frame is sent.
 class FrameBuilder {
  public:
+  static constexpr std::size_t kMaxCopied = 48;
+
+  FrameBuilder() = default;
+  FrameBuilder(const FrameBuilder&) = delete;
+  FrameBuilder& operator=(const FrameBuilder&) = delete;
+
   void begin(const FrameHeader& header);
   // At most kMaxSections. Data of one section may come in two pieces.
   void add(SectionTag tag, std::uint16_t detail, std::span<const std::byte> data, std::span<const std::byte> more = {});
+  // The same with `head` copied into the builder, at most kMaxCopied bytes: fixed structs need not outlive the call.
+  void add_copy(SectionTag tag, std::uint16_t detail, std::span<const std::byte> head,
+                std::span<const std::byte> more = {});
   // Computes lengths and checksum. The parts are valid until the next begin().
   std::span<const std::span<const std::byte>> finish();
   // Length of the finished frame.
@@ -105,9 +117,10 @@ class FrameBuilder {
 
  private:
   struct Piece {
-    std::array<std::byte, kSectionHeaderBytes> header;
-    std::size_t padding = 0;
+    std::array<std::byte, kSectionHeaderBytes> header{};
+    std::array<std::byte, kMaxCopied> copied{};
   };
+  void add_part(std::span<const std::byte> part);
   FrameHeader header_;
   alignas(16) std::array<std::byte, kHeaderBytes> header_bytes_{};
   std::array<Piece, kMaxSections> pieces_{};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/base/result.h"
 #include "common/base/tensor_type.h"
@@ -19,7 +20,7 @@ using Token = std::array<std::byte, 32>;
 
 // ---- opening a connection -------------------------------------------------------------------------------------------
 struct Hello {
-  Token token;                     // from OpenSession: proves that this connection belongs to the session
+  Token token{};                   // from OpenSession: proves that this connection belongs to the session
   std::uint64_t largest_frame = 0; // that the coordinator accepts on this lane
   std::uint32_t socket_index = 0;  // of the lane
   std::uint32_t reserved = 0;
@@ -84,7 +85,8 @@ struct BatchView {
   std::span<const Pair> pairs;           // sorted by (expert, row), no pair twice; weights finite; every row in a range
   std::span<const RowRange> ranges;      // rising, disjoint, none empty, inside n_rows
 };
-// Adds the sections of a batch to `builder` (begun with type kBatch). Borrows all spans.
+// Adds the sections of a batch to `builder` (begun with type kBatch). Borrows all spans, copies `info`. up_rows is
+// empty when the classes are equal.
 void add_batch(FrameBuilder& builder, const BatchInfo& info, std::span<const std::byte> gate_rows,
                std::span<const std::byte> up_rows, std::span<const Pair> pairs, std::span<const RowRange> ranges);
 // kCorrupt names what is wrong: counts over the limits, class, row bytes, ids, order, weights not finite, ranges.
@@ -109,9 +111,11 @@ struct ReplyView {
   std::span<const float> slots;                 // form kSlots: [n_pairs, d_model], the range's pairs in batch order
   std::span<const std::uint16_t> failed_rows;   // rows (of the batch) whose values are not to be used
 };
+// Borrows data and failed_rows, copies `info`. No section is made of failed_rows when it is empty.
 void add_reply(FrameBuilder& builder, const ReplyInfo& info, ReplyForm form, std::span<const std::byte> data,
                std::span<const std::uint16_t> failed_rows);
-// Counts are compared with `limits`; that they fit the batch asked for is the caller's check.
+// Counts are compared with `limits`, and sums hold exactly n_rows rows by their widths (unpack_add_row() still checks
+// that these are the least); that all of it fits the batch asked for is the caller's check.
 Result<ReplyView> read_reply(const Frame& frame, const BatchLimits& limits);
 
 // ---- the rest -------------------------------------------------------------------------------------------------------
@@ -119,7 +123,8 @@ struct Busy {
   std::uint32_t expected_us = 0;  // until it is worth asking again
   std::uint32_t reserved = 0;
 };
-// kError: code and sentence. The text is cut at 512 bytes on both sides and holds no control characters after reading.
+// kError: code and sentence. The text is cut at 512 bytes on both sides; after reading it is printable ASCII ('?' for
+// every other byte), since it goes to terminals and logs.
 struct ErrorMessage {
   ErrorCode code = ErrorCode::kInternal;
   std::string text;
@@ -134,9 +139,11 @@ struct SlabPiece {
   std::uint64_t slab_bytes = 0;  // of the whole slab
 };
 
-void add_hello(FrameBuilder& builder, const Hello& hello);     // `hello` and the others are borrowed like data
+// Fixed structs are copied, spans and text are borrowed.
+void add_hello(FrameBuilder& builder, const Hello& hello);
 void add_welcome(FrameBuilder& builder, const Welcome& welcome);
 void add_busy(FrameBuilder& builder, const Busy& busy);
+void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text);
 void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data);
 Result<Hello> read_hello(const Frame& frame);
 Result<Welcome> read_welcome(const Frame& frame);

@@ -1,0 +1,108 @@
+#include "common/wire/messages.h"
+
+#include <algorithm>
+
+#include "common/wire/bytes.h"
+
+namespace terrace::wire {
+namespace {
+
+// The layouts in docs/wire.md.
+static_assert(sizeof(Hello) == 48 && sizeof(Welcome) == 24 && sizeof(Busy) == 8 && sizeof(SlabPiece) == 24);
+static_assert(sizeof(RowRange) == 8);
+// Error codes travel by number: these stay what they are, new ones are added behind them.
+static_assert(static_cast<int>(ErrorCode::kInvalidArgument) == 0 && static_cast<int>(ErrorCode::kStaleEpoch) == 6 &&
+              static_cast<int>(ErrorCode::kNotFinite) == 10 && static_cast<int>(ErrorCode::kInternal) == 13);
+
+Status check_largest_frame(const char* message, std::uint64_t bytes) {
+  if (bytes >= kHeaderBytes && bytes <= kLargestFrame) return {};
+  return corrupt("{}: a largest frame of {} bytes, allowed are {} to {}", message, bytes, kHeaderBytes, kLargestFrame);
+}
+
+Status check_reserved(const char* message, std::uint32_t reserved) {
+  if (reserved == 0) return {};
+  return corrupt("{}: reserved bytes are not zero", message);
+}
+
+char printable(std::byte b) {
+  const auto c = static_cast<unsigned char>(b);
+  return c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
+}
+
+}  // namespace
+
+void add_hello(FrameBuilder& builder, const Hello& hello) { builder.add_copy(SectionTag::kHello, 0, bytes_of(hello)); }
+
+void add_welcome(FrameBuilder& builder, const Welcome& welcome) {
+  builder.add_copy(SectionTag::kWelcome, 0, bytes_of(welcome));
+}
+
+void add_busy(FrameBuilder& builder, const Busy& busy) { builder.add_copy(SectionTag::kBusy, 0, bytes_of(busy)); }
+
+void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text) {
+  const auto number = static_cast<std::uint32_t>(code);
+  builder.add_copy(SectionTag::kError, 0, bytes_of(number), std::as_bytes(std::span(text.substr(0, kMaxErrorText))));
+}
+
+void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data) {
+  builder.add_copy(SectionTag::kSlab, 0, bytes_of(piece));
+  builder.add(SectionTag::kSlabBytes, 0, data);
+}
+
+Result<Hello> read_hello(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kHello));
+  TERRACE_ASSIGN_OR_RETURN(const Hello hello, read_struct<Hello>(frame, SectionTag::kHello));
+  TERRACE_RETURN_IF_ERROR(check_largest_frame("hello", hello.largest_frame));
+  TERRACE_RETURN_IF_ERROR(check_reserved("hello", hello.reserved));
+  return hello;
+}
+
+Result<Welcome> read_welcome(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kWelcome));
+  TERRACE_ASSIGN_OR_RETURN(const Welcome welcome, read_struct<Welcome>(frame, SectionTag::kWelcome));
+  TERRACE_RETURN_IF_ERROR(check_largest_frame("welcome", welcome.largest_frame));
+  TERRACE_RETURN_IF_ERROR(check_reserved("welcome", welcome.reserved));
+  if (welcome.credit_frames == 0 || welcome.credit_bytes < kHeaderBytes)
+    return corrupt("welcome: a grant of {} frames and {} bytes lets no batch through", welcome.credit_frames,
+                   welcome.credit_bytes);
+  return welcome;
+}
+
+Result<Busy> read_busy(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kBusy));
+  TERRACE_ASSIGN_OR_RETURN(const Busy busy, read_struct<Busy>(frame, SectionTag::kBusy));
+  TERRACE_RETURN_IF_ERROR(check_reserved("busy", busy.reserved));
+  return busy;
+}
+
+Result<ErrorMessage> read_error(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kError));
+  const Section* section = frame.find(SectionTag::kError);
+  if (section == nullptr) return corrupt("error frame: section error is absent");
+  if (section->data.size() < sizeof(std::uint32_t))
+    return corrupt("error frame: section error has {} bytes, at least 4 are expected", section->data.size());
+  const auto code = load<std::uint32_t>(section->data.data());
+  if (code > static_cast<std::uint32_t>(ErrorCode::kInternal))
+    return corrupt("error frame: code {} is not known", code);
+  auto text = section->data.subspan(sizeof(std::uint32_t));
+  text = text.first(std::min(text.size(), kMaxErrorText));
+  ErrorMessage message{static_cast<ErrorCode>(code), std::string(text.size(), '?')};
+  std::transform(text.begin(), text.end(), message.text.begin(), printable);
+  return message;
+}
+
+Result<SlabPieceView> read_slab_piece(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kSlab));
+  SlabPieceView view;
+  TERRACE_ASSIGN_OR_RETURN(view.piece, read_struct<SlabPiece>(frame, SectionTag::kSlab));
+  const Section* section = frame.find(SectionTag::kSlabBytes);
+  if (section == nullptr) return corrupt("slab frame: section slab_bytes is absent");
+  view.data = section->data;
+  const SlabPiece& piece = view.piece;
+  if (view.data.empty() || piece.offset > piece.slab_bytes || view.data.size() > piece.slab_bytes - piece.offset)
+    return corrupt("slab frame: layer {} expert {}: {} bytes at offset {} of a slab of {}", piece.layer, piece.expert,
+                   view.data.size(), piece.offset, piece.slab_bytes);
+  return view;
+}
+
+}  // namespace terrace::wire
