@@ -1,0 +1,25 @@
+#include "common/base/environment.h"
+
+#include <unistd.h>
+
+#include <string_view>
+
+namespace terrace {
+
+Environment Environment::of_process() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos) variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return Environment(std::move(variables));
+}
+
+std::optional<std::string> Environment::get(const std::string& name) const {
+  const auto it = variables_.find(name);
+  if (it == variables_.end() || it->second.empty()) return std::nullopt;
+  return it->second;
+}
+
+}  // namespace terrace

@@ -1,0 +1,114 @@
+#include "common/threads/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using Waiting = PoolOptions::Waiting;
+
+class PoolTest : public ::testing::TestWithParam<std::tuple<std::size_t, Waiting>> {
+ protected:
+  PoolTest()
+      : pool_(Pool::create({.n_workers = std::get<0>(GetParam()), .waiting = std::get<1>(GetParam())}).value()) {}
+  std::unique_ptr<Pool> pool_;
+};
+
+TEST_P(PoolTest, EveryItemRunsOnce) {
+  for (const std::size_t n_items : {1u, 2u, 3u, 7u, 64u, 1000u}) {
+    std::vector<int> runs(n_items, 0);  // not atomic: the sanitizer sees an item that two workers take
+    pool_->run(n_items, [&](std::size_t item, std::size_t) { ++runs[item]; });
+    EXPECT_EQ(std::count(runs.begin(), runs.end(), 1), static_cast<std::ptrdiff_t>(n_items));
+  }
+}
+
+TEST_P(PoolTest, NoItems_NothingIsCalled) {
+  pool_->run(0, [](std::size_t, std::size_t) { FAIL(); });
+}
+
+TEST_P(PoolTest, WorkerNumbersNeverOverlap) {
+  std::vector<std::atomic<int>> inside(pool_->n_workers());
+  std::atomic<int> overlaps = 0;
+  for (int round = 0; round < 20; ++round) {
+    pool_->run(50, [&](std::size_t, std::size_t worker) {
+      if (worker >= inside.size() || inside[worker].fetch_add(1) != 0) ++overlaps;
+      std::this_thread::yield();
+      inside[worker].fetch_sub(1);
+    });
+  }
+  EXPECT_EQ(overlaps, 0);
+}
+
+TEST_P(PoolTest, ThousandsOfTinyRuns_AreComplete) {
+  std::vector<std::size_t> per_worker(pool_->n_workers(), 0);
+  std::size_t expected = 0;
+  for (std::size_t round = 0; round < 5000; ++round) {
+    const std::size_t n_items = round % 5;
+    expected += n_items;
+    pool_->run(n_items, [&](std::size_t, std::size_t worker) { ++per_worker[worker]; });
+  }
+  EXPECT_EQ(std::accumulate(per_worker.begin(), per_worker.end(), std::size_t{0}), expected);
+}
+
+TEST_P(PoolTest, WritesOfItemsAreSeenAfterTheRun_AndOfTheCallerInIt) {
+  std::vector<std::size_t> values(256, 0);
+  for (std::size_t round = 1; round <= 200; ++round) {
+    pool_->run(values.size(), [&](std::size_t item, std::size_t) { values[item] += item; });
+    for (std::size_t& v : values) v += 1;
+  }
+  for (std::size_t item = 0; item < values.size(); ++item) ASSERT_EQ(values[item], 200 * item + 200);
+}
+
+TEST_P(PoolTest, LongItems_AreSharedByAllWorkers) {
+  // Each item waits until every worker has one, which ends only when all of them take part.
+  std::atomic<std::size_t> here = 0;
+  const std::size_t n = pool_->n_workers();
+  pool_->run(n, [&](std::size_t, std::size_t) {
+    ++here;
+    while (here < n) std::this_thread::yield();
+  });
+  EXPECT_EQ(here, n);
+}
+
+TEST_P(PoolTest, AfterThreadsFellAsleep_TheyWakeAgain) {
+  for (int round = 0; round < 3; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::atomic<int> done = 0;
+    pool_->run(100, [&](std::size_t, std::size_t) { ++done; });
+    EXPECT_EQ(done, 100);
+  }
+}
+
+TEST_P(PoolTest, MayBeUsedFromOneThreadAfterAnother) {
+  std::atomic<int> done = 0;
+  for (int i = 0; i < 4; ++i) std::thread([&] { pool_->run(10, [&](std::size_t, std::size_t) { ++done; }); }).join();
+  EXPECT_EQ(done, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, PoolTest,
+                         ::testing::Combine(::testing::Values(1, 2, 4, 9),
+                                            ::testing::Values(Waiting::kSleep, Waiting::kSpinThenSleep)));
+
+TEST(Pool, StartedAndEndedAtOnce_NothingHangs) {
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(Pool::create({.n_workers = 4}).ok());
+}
+
+TEST(Pool, ImpossibleNumbersAreRefused) {
+  for (const std::size_t n : {std::size_t{0}, std::size_t{4097}, ~std::size_t{0}}) {
+    const auto pool = Pool::create({.n_workers = n});
+    ASSERT_FALSE(pool.ok());
+    EXPECT_EQ(pool.error().code(), ErrorCode::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace terrace
