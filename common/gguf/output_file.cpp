@@ -1,0 +1,106 @@
+#include "common/gguf/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/gguf/bytes.h"
+
+namespace terrace::gguf {
+namespace {
+
+constexpr std::size_t kBufferBytes = 256 * 1024;  // pieces at least as large go past the buffer
+
+}  // namespace
+
+OutputFile::OutputFile(std::filesystem::path path, std::filesystem::path partial, int fd)
+    : path_(std::move(path)), partial_(std::move(partial)), fd_(fd) {}
+
+Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  OutputFile file(path, std::move(partial), fd);
+  if (fd < 0) return file.system_error("create");
+  return file;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::move(other.partial_)),
+      fd_(std::exchange(other.fd_, -1)),
+      buffer_(std::move(other.buffer_)),
+      flushed_(other.flushed_) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(partial_, other.partial_);
+  std::swap(fd_, other.fd_);
+  std::swap(buffer_, other.buffer_);
+  std::swap(flushed_, other.flushed_);
+  return *this;
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(partial_.c_str());
+}
+
+Status OutputFile::write(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() <= kBufferBytes) {
+    buffer_.append(as_text(bytes));
+    return {};
+  }
+  TERRACE_RETURN_IF_ERROR(flush());
+  if (bytes.size() >= kBufferBytes) return write_through(bytes);
+  buffer_.append(as_text(bytes));
+  return {};
+}
+
+Status OutputFile::write_through(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ::ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error("write");
+    flushed_ += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+Status OutputFile::flush() {
+  TERRACE_RETURN_IF_ERROR(write_through(as_bytes(buffer_)));
+  buffer_.clear();
+  return {};
+}
+
+// Some file systems report a failed write only at fsync or close, so both are looked at.
+Status OutputFile::commit() {
+  TERRACE_RETURN_IF_ERROR(flush());
+  if (::fsync(fd_) != 0) return system_error("write");
+  if (::close(std::exchange(fd_, -1)) != 0) {
+    const Error error = system_error("close");
+    ::unlink(partial_.c_str());
+    return error;
+  }
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
+    const Error error = system_error("rename");
+    ::unlink(partial_.c_str());
+    return error;
+  }
+  return {};
+}
+
+Error OutputFile::system_error(const char* doing) const {
+  return Error(ErrorCode::kIo, fmt::format("{}: cannot {} it after {} bytes: {}", partial_.string(), doing, flushed_,
+                                           std::generic_category().message(errno)));
+}
+
+}  // namespace terrace::gguf

@@ -1,0 +1,171 @@
+#include "common/gguf/shard.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "common/gguf/tensor_table.h"
+#include "common/gguf/text.h"
+
+namespace terrace::gguf {
+namespace {
+
+constexpr std::string_view kMagic = "GGUF";
+// The least an entry of the table takes: a one-byte name and one dimension.
+constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
+
+Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
+
+struct Header {
+  std::uint32_t version = 0;
+  std::uint64_t n_tensors = 0;
+  std::uint64_t n_keys = 0;
+};
+
+Status check_version(std::uint32_t version) {
+  if (version != 0 && (version & 0xffff) == 0)
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("version {:#010x}: a big-endian file; little-endian ones are read", version));
+  if (version < 2 || version > 3)
+    return Error(ErrorCode::kUnsupported, fmt::format("version {} of GGUF; 2 and 3 can be read", version));
+  return {};
+}
+
+Status check_count(std::string_view what, std::uint64_t count, std::uint64_t least_bytes, std::uint64_t left) {
+  if (count <= left / least_bytes) return {};
+  return corrupt(fmt::format("the {} is {}, at least {} bytes each, and {} bytes are left: truncated or damaged", what,
+                             count, least_bytes, left));
+}
+
+Result<Header> read_header(ByteReader& in) {
+  if (in.left() < kMagic.size()) return corrupt(fmt::format("{} bytes are too short for a GGUF file", in.left()));
+  const std::string_view magic = as_text(in.take(kMagic.size(), "the magic").value());
+  if (magic != kMagic) return corrupt(fmt::format("no GGUF file: the magic is \"{}\"", escaped(magic)));
+  Header header;
+  TERRACE_ASSIGN_OR_RETURN(header.version, in.read<std::uint32_t>("the version"));
+  TERRACE_RETURN_IF_ERROR(check_version(header.version));
+  TERRACE_ASSIGN_OR_RETURN(header.n_tensors, in.read<std::uint64_t>("the tensor count"));
+  TERRACE_ASSIGN_OR_RETURN(header.n_keys, in.read<std::uint64_t>("the key count"));
+  // Nothing is allocated by this count, so a cut file is told by the key in which it ends.
+  if (header.n_keys > kMaxElements)
+    return corrupt(fmt::format("the key count is {}; {} is the limit", header.n_keys, kMaxElements));
+  return header;
+}
+
+Result<ValueType> read_value_type(ByteReader& in, std::string_view what) {
+  TERRACE_ASSIGN_OR_RETURN(const auto id, in.read<std::uint32_t>(what));
+  if (id >= kValueTypes) return corrupt(fmt::format("{} is {}; 0 to {} exist", what, id, kValueTypes - 1));
+  return static_cast<ValueType>(id);
+}
+
+Status check_bools(std::span<const std::byte> bytes) {
+  const auto bad = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
+  if (bad == bytes.end()) return {};
+  return corrupt(fmt::format("a bool is {}; 0 and 1 exist", std::to_integer<int>(*bad)));
+}
+
+// The elements of an array of strings: only their lengths are looked at.
+Result<std::span<const std::byte>> take_strings(ByteReader& in, std::uint64_t count) {
+  ByteReader ahead = in;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto string = read_string(ahead, "string", kMaxElements);
+    if (!string.ok()) return string.error().in(fmt::format("element {}", i));
+  }
+  return in.take(ahead.offset() - in.offset(), "the strings");
+}
+
+Status read_array(ByteReader& in, Value& value) {
+  TERRACE_ASSIGN_OR_RETURN(value.element, read_value_type(in, "the element type"));
+  if (value.element == ValueType::kArray) return corrupt("an array of arrays; nested arrays are not read");
+  TERRACE_ASSIGN_OR_RETURN(value.count, in.read<std::uint64_t>("the element count"));
+  const bool strings = value.element == ValueType::kString;
+  const std::uint64_t least = strings ? sizeof(std::uint64_t) : scalar_bytes(value.element);
+  if (value.count > kMaxElements)
+    return corrupt(fmt::format("the element count is {}; {} is the limit", value.count, kMaxElements));
+  TERRACE_RETURN_IF_ERROR(check_count("element count", value.count, least, in.left()));
+  TERRACE_ASSIGN_OR_RETURN(value.bytes,
+                           strings ? take_strings(in, value.count) : in.take(value.count * least, "the elements"));
+  return value.element == ValueType::kBool ? check_bools(value.bytes) : Status();
+}
+
+Result<Value> read_value(ByteReader& in) {
+  Value value;
+  value.offset = in.offset();
+  TERRACE_ASSIGN_OR_RETURN(value.type, read_value_type(in, "the value type"));
+  if (value.type == ValueType::kArray) {
+    TERRACE_RETURN_IF_ERROR(read_array(in, value));
+    return value;
+  }
+  if (value.type == ValueType::kString) {
+    TERRACE_ASSIGN_OR_RETURN(const std::string_view text, read_string(in, "string", kMaxElements));
+    value.bytes = as_bytes(text);
+    return value;
+  }
+  TERRACE_ASSIGN_OR_RETURN(value.bytes, in.take(scalar_bytes(value.type), "the value"));
+  if (value.type == ValueType::kBool) TERRACE_RETURN_IF_ERROR(check_bools(value.bytes));
+  return value;
+}
+
+Result<Metadata> read_metadata(ByteReader& in, std::uint64_t n_keys) {
+  Metadata metadata;
+  for (std::uint64_t i = 0; i < n_keys; ++i) {
+    const std::uint64_t at = in.offset();
+    auto key = read_name(in, "key", kMaxKeyBytes);
+    if (!key.ok()) return key.error().in(fmt::format("key {} of {} (offset {})", i + 1, n_keys, at));
+    auto value = read_value(in);
+    if (!value.ok()) return value.error().in(fmt::format("key {} (offset {})", escaped(*key), at));
+    metadata.add({*key, *value});
+  }
+  TERRACE_RETURN_IF_ERROR(metadata.seal());
+  return metadata;
+}
+
+// u32 and nothing else: the format fixes this key's type, since everything after depends on it.
+Result<std::uint32_t> read_alignment(const Metadata& metadata) {
+  const Value* value = metadata.find("general.alignment");
+  if (value == nullptr) return kDefaultAlignment;
+  if (value->type != ValueType::kU32)
+    return corrupt(fmt::format("key general.alignment (offset {}) has the type {}; u32 is needed", value->offset,
+                               value->type_text()));
+  const auto alignment = load<std::uint32_t>(value->bytes.data());
+  if (alignment < kMinAlignment || !std::has_single_bit(alignment))
+    return corrupt(fmt::format("key general.alignment (offset {}) is {}; a power of two of at least {} is needed",
+                               value->offset, alignment, kMinAlignment));
+  return alignment;
+}
+
+}  // namespace
+
+Result<std::string_view> read_string(ByteReader& in, std::string_view what, std::uint64_t max_bytes) {
+  TERRACE_ASSIGN_OR_RETURN(const auto length, in.read<std::uint64_t>(fmt::format("the {} length", what)));
+  const std::uint64_t at = in.offset();
+  if (length > in.left())
+    return corrupt(fmt::format("the {} length is {} at byte {} and {} bytes are left: truncated or damaged", what,
+                               length, at, in.left()));
+  if (length > max_bytes)
+    return corrupt(fmt::format("the {} length is {} at byte {}; {} is the limit", what, length, at, max_bytes));
+  return as_text(in.take(length, what).value());
+}
+
+Result<std::string_view> read_name(ByteReader& in, std::string_view what, std::uint64_t max_bytes) {
+  TERRACE_ASSIGN_OR_RETURN(const std::string_view text, read_string(in, what, max_bytes));
+  if (text.empty()) return corrupt(fmt::format("an empty {}", what));
+  if (!is_printable(text)) return corrupt(fmt::format("the {} \"{}\" is not printable UTF-8", what, escaped(text)));
+  return text;
+}
+
+Result<ShardTable> parse_shard(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  ShardTable shard;
+  TERRACE_ASSIGN_OR_RETURN(const Header header, read_header(in));
+  shard.version = header.version;
+  TERRACE_ASSIGN_OR_RETURN(shard.metadata, read_metadata(in, header.n_keys));
+  TERRACE_ASSIGN_OR_RETURN(shard.alignment, read_alignment(shard.metadata));
+  TERRACE_RETURN_IF_ERROR(check_count("tensor count", header.n_tensors, kMinTensorBytes, in.left()));
+  TERRACE_ASSIGN_OR_RETURN(shard.tensors, read_tensor_table(in, header.n_tensors));
+  shard.data_start = (in.offset() + shard.alignment - 1) / shard.alignment * shard.alignment;
+  TERRACE_RETURN_IF_ERROR(place_tensors(shard, bytes.size()));
+  return shard;
+}
+
+}  // namespace terrace::gguf

@@ -1,0 +1,19 @@
+// Text from a file, made fit for a message or a terminal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace terrace::gguf {
+
+bool is_utf8(std::string_view text);
+
+// True if the text is UTF-8 without control characters: what keys and tensor names must be, since they are printed.
+bool is_printable(std::string_view text);
+
+// The text with control characters and, unless it is UTF-8, all bytes above 0x7e as \xHH; cut after max_bytes of the
+// original, then ending in "...".
+std::string escaped(std::string_view text, std::size_t max_bytes = 80);
+
+}  // namespace terrace::gguf
