@@ -1,9 +1,10 @@
 // The weight types this build computes with: one line each. Tests, selftest, `terrace inspect` and the legs read it.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "common/base/result.h"
 #include "kernels/cpu/isa.h"

@@ -5,21 +5,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "common/base/tensor_type.h"
+#include "kernels/cpu/activations/block.h"
 
 namespace terrace::kernels {
-
-struct BlockA8x32 {
-  float d;
-  std::int8_t q[32];
-};
-struct BlockA8x256 {
-  float d;
-  std::int8_t q[256];
-};
-static_assert(sizeof(BlockA8x32) == 36 && sizeof(BlockA8x256) == 260);
 
 // out = the row x [cols] in `activation`; out holds row_bytes(activation, cols) bytes, 4-byte aligned. x is finite
 // (all_finite() was asked). kF32 copies.

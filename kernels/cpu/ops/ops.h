@@ -6,43 +6,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "common/base/result.h"
 #include "kernels/cpu/activations/activations.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/ops/args.h"
 
 namespace terrace::kernels {
 
-// ---- one row ------------------------------------------------------------------------------------------------------
-enum class RopePairing : std::uint8_t { kNeox, kAdjacent };  // (p, p + n_rot/2), or (2p, 2p + 1)
-
-// ---- the KV cache's storage, as attention reads it -----------------------------------------------------------------
-enum class KvType : std::uint8_t { kF16, kF32 };
-constexpr std::size_t bytes(KvType type) { return type == KvType::kF16 ? 2 : 4; }
-
-// Positions of one cache block. A split of docs/numerics.md 8 (256 positions) is eight blocks.
-inline constexpr std::size_t kKvBlockPositions = 32;
-
-// One KV head of one block of one layer, in the cache's type:
-//   K  [head_dim, kKvBlockPositions]   transposed, so that scores of 32 keys are one chain of vector fmas
-//   V  [kKvBlockPositions, value_dim]
-// Bases are 64-byte aligned. Positions that were not written are never read.
-
-struct AttentionArgs {
-  const float* q = nullptr;            // [n_heads, head_dim]: the query heads that share this KV head, after RoPE
-  float* out = nullptr;                // [n_heads, value_dim], overwritten
-  const std::byte* const* k = nullptr; // [n_blocks] K bases of this KV head, by block of 32 positions
-  const std::byte* const* v = nullptr; // [n_blocks]
-  std::size_t n_keys = 0;              // keys 0 .. n_keys - 1 take part; the row's own key is the last
-  std::size_t n_heads = 0;
-  std::size_t head_dim = 0;            // a multiple of 8
-  std::size_t value_dim = 0;           // a multiple of 8
-  float scale = 0;
-  KvType type = KvType::kF16;
-  const float* sinks = nullptr;        // [n_heads] or null
-  float* scratch = nullptr;            // attention_scratch_floats() floats of this worker
-};
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
 
 struct Ops {
@@ -71,6 +42,9 @@ struct Ops {
   // position inside the block.
   void (*store_k)(const float* k, std::size_t head_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
   void (*store_v)(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
+  // True if every value is finite and stays so when it is stored as `type`: f16 rounds |x| >= 65520 to infinity. A
+  // K or V row for which it is false is "not finite" (docs/numerics.md) and must not be attended to.
+  bool (*storable)(const float* x, std::size_t n, KvType type) = nullptr;
   void (*attend)(const AttentionArgs& args) = nullptr;
 };
 
@@ -94,7 +68,7 @@ struct RouterRule {
   std::size_t top_k = 0;
   const float* selection_bias = nullptr;  // [n_experts] or null
   bool clamp_sum = false;                 // S = max(S, 2^-14)
-  std::optional<float> scale;
+  std::optional<float> scale = std::nullopt;
 };
 // Chooses rule.top_k of n_experts by docs/numerics.md 8: ids and weights in selection order. scratch holds
 // 2 * n_experts floats. Logits must be finite.

@@ -1,0 +1,16 @@
+// F16 weights times f32 rows on the CPU.
+//
+// Format   IEEE binary16 values. Blocks of one value: cols is any number.
+// Result   16 lanes of fma, then the tree (docs/numerics.md 3.2). Variants == reference.cpp.
+// Threads  Pure functions; the caller splits rows.
+#pragma once
+
+#include "kernels/cpu/row_functions.h"
+
+namespace terrace::kernels {
+
+DotRows dot_rows_f16_scalar;
+DotRows dot_rows_f16_avx2;
+DequantizeRow dequantize_row_f16;
+
+}  // namespace terrace::kernels

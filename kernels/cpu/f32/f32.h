@@ -1,0 +1,16 @@
+// F32 weights times f32 rows on the CPU.
+//
+// Format   f32 values, little-endian. Blocks of one value: cols is any number.
+// Result   16 lanes of fma, then the tree (docs/numerics.md 3.2). Variants == reference.cpp.
+// Threads  Pure functions; the caller splits rows.
+#pragma once
+
+#include "kernels/cpu/row_functions.h"
+
+namespace terrace::kernels {
+
+DotRows dot_rows_f32_scalar;
+DotRows dot_rows_f32_avx2;
+DequantizeRow dequantize_row_f32;
+
+}  // namespace terrace::kernels

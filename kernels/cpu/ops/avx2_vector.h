@@ -1,0 +1,47 @@
+// Small vector parts for the AVX2 files. Everything here has internal linkage, so that no copy compiled for AVX2 can
+// become the program's only one.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+
+#include "kernels/cpu/ops/constants.h"
+
+namespace terrace::kernels::avx2 {
+namespace {
+
+constexpr std::size_t kWidth = 8;  // floats of a vector
+
+// The first `n` of eight lanes, for maskload and maskstore; all of them for n >= 8.
+inline __m256i first_lanes(std::size_t n) {
+  const int count = n < kWidth ? static_cast<int>(n) : static_cast<int>(kWidth);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+// EXP of docs/numerics.md 4. max and min return their second operand when one is a NaN: a NaN stays one.
+inline __m256 exp8(__m256 x) {
+  x = _mm256_max_ps(_mm256_set1_ps(kExpMin), x);
+  x = _mm256_min_ps(_mm256_set1_ps(kExpMax), x);
+  const __m256 n =
+      _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(kLog2E)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(kMinusLn2High), x);
+  r = _mm256_fmadd_ps(n, _mm256_set1_ps(kMinusLn2Low), r);
+  __m256 p = _mm256_set1_ps(kExpCoefficients[6]);
+  for (int k = 5; k >= 0; --k) p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpCoefficients[k]));
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+}
+
+inline __m256 absolute(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+
+// The tree over 16 lanes: lane[i] + lane[i + 8], then + 4, + 2, + 1.
+inline float total_of_lanes(__m256 low, __m256 high) {
+  const __m256 eight = _mm256_add_ps(low, high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+}  // namespace
+}  // namespace terrace::kernels::avx2
