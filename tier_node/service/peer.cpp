@@ -6,6 +6,12 @@
 #include <utility>
 
 namespace terrace::node {
+namespace {
+
+// Header, three section headers, ReplyInfo and paddings of a reply, rounded up.
+constexpr std::uint64_t kReplyOverhead = 256;
+
+}  // namespace
 
 Peer::Peer(std::uint64_t id, std::unique_ptr<transport::Connection> connection, FramePool& frames, TimePoint deadline)
     : id_(id), connection_(std::move(connection)), frames_(frames), deadline_(deadline) {}
@@ -35,7 +41,7 @@ void Peer::close(const Error* why, TimePoint deadline) {
   if (state_ == State::kClosing || state_ == State::kClosed) return;
   if (why != nullptr) send_error(0, *why);
   send_plain(wire::FrameType::kClose, 0);
-  if (state_ == State::kClosed) return;
+  if (state_ == State::kClosing) return;  // by abort(): the peer reads nothing
   state_ = State::kClosing;
   deadline_ = deadline;
 }
@@ -46,7 +52,11 @@ void Peer::abort() {
   deadline_ = TimePoint::max();
 }
 
-Status Peer::take_credit(std::uint64_t bytes) {
+Status Peer::take_credit(std::uint64_t bytes, std::uint64_t sequence) {
+  if (sequence <= last_sequence_)
+    return Error(ErrorCode::kCorrupt, fmt::format("sequence {} on lane {} follows {}; sequences rise", sequence,
+                                                  wire::name(lane_), last_sequence_));
+  last_sequence_ = sequence;
   if (granted_.frames == 0 || granted_.bytes < bytes)
     return Error(ErrorCode::kRefused,
                  fmt::format("a frame of {} bytes on lane {} has no credit ({} frames, {} bytes are left)", bytes,
@@ -96,36 +106,36 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
   send(std::move(frame));
 }
 
-void Peer::send_reply(const Work& work, OutFramePtr reply) {
+Status Peer::send_reply(const Work& work, OutFramePtr reply) {
+  const std::uint64_t largest = session_->limits().largest_peer_frame;
+  const std::uint64_t bytes = reply->data.size() + reply->failed_rows.size() * 2 + kReplyOverhead;
+  if (bytes > largest) {
+    const std::uint32_t range = reply->reply.range_index;
+    frames_.give(std::move(reply));
+    return Error(ErrorCode::kRefused,
+                 fmt::format("the reply to range {} of batch {} needs a frame of {} bytes, the coordinator takes {}; "
+                             "cut batches into smaller ranges",
+                             range, work.batch.sequence, bytes, largest));
+  }
   begin(*reply, wire::FrameType::kReply, work.batch.sequence);
   reply->header.layer = work.batch.layer;
   reply->header.epoch = work.batch.epoch;
   reply->builder.begin(reply->header);
   wire::add_reply(reply->builder, reply->reply, reply->form, reply->data, reply->failed_rows);
   send(std::move(reply));
+  return {};
 }
 
 void Peer::send(OutFramePtr frame) {
-  const auto parts = frame->builder.finish();
-  if (session_ && frame->builder.bytes() > session_->limits().largest_peer_frame &&
-      frame->header.type == wire::FrameType::kReply) {
-    const Error too_large(ErrorCode::kRefused,
-                          fmt::format("the reply to range {} is a frame of {} bytes, the coordinator takes {}; cut "
-                                      "the batch into smaller ranges",
-                                      frame->reply.range_index, frame->builder.bytes(),
-                                      session_->limits().largest_peer_frame));
-    const std::uint64_t sequence = frame->header.sequence;
-    frames_.give(std::move(frame));
-    return send_error(sequence, too_large);
-  }
-  const auto ticket = connection_->send(parts);
-  if (!ticket.ok()) {
-    frames_.give(std::move(frame));
-    // Busy: hundreds of frames wait and the peer reads none. Gone: its end comes as an event.
-    if (ticket.error().code() == ErrorCode::kBusy) abort();
+  const auto ticket = connection_->send(frame->builder.finish());
+  if (ticket.ok()) {
+    if (session_) session_->counters().bytes_sent += frame->builder.bytes();
+    open_sends_.push_back({*ticket, std::move(frame)});
     return;
   }
-  open_sends_.push_back({*ticket, std::move(frame)});
+  frames_.give(std::move(frame));
+  // Busy: hundreds of frames wait and the peer reads none. Gone: its end comes as an event.
+  if (ticket.error().code() == ErrorCode::kBusy) abort();
 }
 
 void Peer::sent(transport::SendTicket ticket) {

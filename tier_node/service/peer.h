@@ -37,13 +37,13 @@ class Peer {
 
   // kMute -> kOpen: sends the welcome with the lane's first grant.
   void open(SessionRef session, wire::Lane lane);
-  // -> kClosing: says why (unless it is a plain goodbye), then goodbye.
+  // -> kClosing: says why (unless it is a plain goodbye), then goodbye. Sends what is queued until `deadline`.
   void close(const Error* why, TimePoint deadline);
-  // -> kClosed comes as an event; at once when nothing may be waited for.
+  // -> kClosing without a word: kClosed comes as the next event.
   void abort();
 
-  // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted.
-  Status take_credit(std::uint64_t bytes);
+  // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted. kCorrupt: its sequence does not rise.
+  Status take_credit(std::uint64_t bytes, std::uint64_t sequence);
   // The frame's memory is free again, or will be before the peer can have sent the next one: its credit travels with
   // the next frame out, or by flush_credit().
   void return_credit(std::uint64_t bytes);
@@ -52,8 +52,8 @@ class Peer {
   // Each sends one frame, or, when the peer does not read what it is sent, aborts the connection.
   void send_plain(wire::FrameType type, std::uint64_t sequence);
   void send_error(std::uint64_t sequence, const Error& error);
-  // Takes a reply as the runner left it.
-  void send_reply(const Work& work, OutFramePtr reply);
+  // Takes a reply as the runner left it. kRefused: larger than the coordinator takes; nothing was sent.
+  Status send_reply(const Work& work, OutFramePtr reply);
 
   // Events of the transport.
   void sent(transport::SendTicket ticket);
@@ -77,7 +77,6 @@ class Peer {
   // frame->builder holds the sections, begun by begin().
   void begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence);
   void send(OutFramePtr frame);
-  void count_bytes();
 
   const std::uint64_t id_;
   std::unique_ptr<transport::Connection> connection_;
@@ -88,6 +87,7 @@ class Peer {
   wire::Lane lane_ = wire::Lane::kLatency;
   LaneCredit granted_;   // that the peer may still use
   LaneCredit to_grant_;  // returned and not told yet
+  std::uint64_t last_sequence_ = 0;
   std::size_t held_ = 0;
   std::vector<OpenSend> open_sends_;
   std::vector<Work*> works_;  // queued or running

@@ -24,6 +24,7 @@ struct Work {
   EpochRef epoch;  // pins the slabs
   wire::BatchView batch;
   std::span<const std::byte> frame;  // what `batch` points into
+  bool owes_credit = false;          // the frame's; the I/O thread's alone
   std::chrono::steady_clock::time_point arrived;
   std::atomic<bool> cancelled = false;
   Work* next = nullptr;  // in its queue

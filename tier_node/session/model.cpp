@@ -45,4 +45,17 @@ Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& mach
   return model;
 }
 
+// Of all slabs of F bytes in all, those with the largest share of rounding need the most.
+std::uint64_t Model::stored_bytes(std::uint64_t file_bytes) const {
+  unsigned __int128 most = file_bytes;
+  for (const Layer& layer : layers_) {
+    if (!layer.has_experts) continue;
+    const std::uint64_t of_file = layer.sizes.file_bytes();
+    const unsigned __int128 stored =
+        (static_cast<unsigned __int128>(file_bytes) * layer.sizes.stored_bytes() + of_file - 1) / of_file;
+    most = std::max(most, stored);
+  }
+  return most > ~std::uint64_t{0} ? ~std::uint64_t{0} : static_cast<std::uint64_t>(most);
+}
+
 }  // namespace terrace::node

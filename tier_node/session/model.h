@@ -45,6 +45,10 @@ class Model {
   const manifest::LayerShape& shape(std::uint32_t layer) const { return manifest_.layers[layer]; }
   const arena::SlabId& slab_id(const ShareItem& item) const { return manifest_.slab_id(item.layer, item.expert); }
 
+  // Memory that holds any choice of this model's slabs of `file_bytes` in all: the store's rounding included.
+  // Saturates at 2^64 - 1.
+  std::uint64_t stored_bytes(std::uint64_t file_bytes) const;
+
  private:
   Model() = default;
   manifest::Manifest manifest_;

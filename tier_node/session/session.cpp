@@ -24,6 +24,7 @@ std::string Session::name() const { return fmt::format("session {:016x} of {}", 
 
 Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked) {
   arena::ReservationTerms terms = asked;
+  terms.slabs = model_.stored_bytes(asked.slabs);
   terms.staging = std::max(terms.staging, limits_.staging_bytes());
   terms.scratch = std::max(terms.scratch, limits_.scratch_bytes());
   {

@@ -47,7 +47,8 @@ class Session {
   Counters& counters() { return counters_; }
   std::string name() const;  // "session 00ab.. of box7": for logs and errors
 
-  // Adds this node's own needs to what the coordinator asks for. kOutOfMemory (nothing taken), kInvalidArgument: it
+  // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
+  // asked.slabs counts slabs as the file has them. kOutOfMemory (nothing taken), kInvalidArgument: it
   // has a reservation already. Returns the bytes reserved.
   Result<std::uint64_t> reserve(arena::SlabStore& store, const arena::ReservationTerms& asked);
   // Forgets every epoch and gives the reservation back once executing batches have ended.
