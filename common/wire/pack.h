@@ -17,8 +17,8 @@ constexpr std::size_t widest_packed_bytes(std::size_t n) { return n * 8 + (n + 6
 // Packs y into `out`, which holds widest_packed_bytes(y.size()); returns the bytes used.
 std::size_t pack_row(std::span<const std::int64_t> y, std::byte* out);
 
-// Bytes of the packed row of n_values values at the start of `packed`, read from its widths alone. kCorrupt: a width over
-// 8, or fewer bytes than the widths say.
+// Bytes of the packed row of n_values values at the start of `packed`, read from its widths alone. kCorrupt: a width
+// over 8, or fewer bytes than the widths say.
 Result<std::size_t> packed_row_bytes(std::span<const std::byte> packed, std::size_t n_values);
 
 // Adds a packed row of `sums.size()` values to sums (integers: replies come in any order) and returns the bytes read.

@@ -100,9 +100,10 @@ TEST(FrameBuilder, EveryFieldAndSection_ComesBack) {
 }
 
 TEST(FrameBuilder, BeginAgain_LeavesNothingOfTheLastFrame) {
+  const std::vector<std::byte> data(5);
   FrameBuilder builder;
   builder.begin(slab_header());
-  builder.add(SectionTag::kSlabBytes, 0, std::vector<std::byte>(5));
+  builder.add(SectionTag::kSlabBytes, 0, data);
   (void)builder.finish();
   builder.begin({.type = FrameType::kPing});
   const auto frame = decode_frame(test::finish(builder).view());

@@ -154,10 +154,11 @@ TEST(Reply, NeitherOrBothForms_AreRefused) {
 TEST(Reply, FailedRowsOfOddLengthOrNone_AreRefused) {
   const SampleReply s;
   for (const std::size_t length : {0u, 1u, 3u}) {
+    const std::vector<std::byte> rows(length);
     FrameBuilder builder;
     builder.begin(s.header);
     add_reply(builder, s.info, s.form, s.data, {});
-    builder.add(SectionTag::kFailedRows, 0, std::vector<std::byte>(length));
+    builder.add(SectionTag::kFailedRows, 0, rows);
     const FrameBytes bytes = test::finish(builder);
     EXPECT_FALSE(read_reply(*decode_frame(bytes.view()), kLimits).ok()) << length;
   }
