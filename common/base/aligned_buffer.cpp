@@ -23,7 +23,7 @@ Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t bytes) {
   AlignedBuffer buffer;
   if (bytes == 0) return buffer;
   const Error refused(ErrorCode::kOutOfMemory, fmt::format("the system gives no {} of memory", format_size(bytes)));
-  if (bytes > std::numeric_limits<std::size_t>::max() - kAlignment) return refused;
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) - kAlignment) return refused;
   // aligned_alloc wants a multiple of the alignment.
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   buffer.data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));

@@ -38,7 +38,7 @@ TEST(Logger, PlainLineHasTimeLevelAndName) {
   ::testing::internal::CaptureStderr();
   Logger::to_stderr({}).named("n").info("{{}} and %v stay as they are");
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::MatchesRegex("..:..:......... info n: \\{\\} and %v stay as they are\n"));
+              ::testing::MatchesRegex("..:..:...... info n: \\{\\} and %v stay as they are\n"));
   ::testing::internal::CaptureStderr();
   Logger::to_stderr({.timestamps = false}).warn("text");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "warning: text\n");
