@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "common/base/function_ref.h"
 #include "common/base/parallel.h"
@@ -61,6 +60,8 @@ struct ExpertKernels {
   // The classes in which gate and up want their rows (kF32 under Activations::kF32).
   ActivationClass gate_class() const;
   ActivationClass up_class() const;
+  // The class in which down wants the rows between: what the executor quantises them to.
+  ActivationClass down_class() const;
 };
 // kUnsupported, kInvalidArgument (a row that is no multiple of its blocks): as for the types.
 Result<ExpertKernels> select_expert_kernels(const ExpertShape& shape, const CpuFeatures& cpu, std::optional<Isa> forced,
@@ -75,10 +76,10 @@ struct RowsView {
 };
 
 struct BatchView {
-  RowsView gate_rows;            // [n_rows, d_model] in gate's class
-  RowsView up_rows;              // the same memory when the classes are equal
-  std::size_t n_rows = 0;        // <= 65,536
-  std::span<const Pair> pairs;   // sorted by expert, then row; rows < n_rows
+  RowsView gate_rows;           // [n_rows, d_model] in gate's class
+  RowsView up_rows;             // the same memory when the classes are equal
+  std::size_t n_rows = 0;       // <= 65,536
+  std::span<const Pair> pairs;  // sorted by expert, then row; rows < n_rows
 };
 
 // [n_rows, d_model] int64, unit 2^-shift.
@@ -104,7 +105,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Slab of an expert; must hold it: a null part aborts (asking a leg for an expert it does not own is our bug).
+  // Slab of an expert; must hold it: a null part aborts (asking a leg for an expert it does not own is our bug). Asked
+  // on the calling thread; the slabs are borrowed until the slice is done.
   using SlabOf = FunctionRef<SlabView(std::uint16_t expert)>;
   // Called between slices; false stops the call with kDeadline. The hook may use another Executor on the same
   // Parallel.
@@ -118,14 +120,15 @@ class Executor {
   Result<ExecStats> run(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch, SumsView sums,
                         std::span<std::uint8_t> failed, BetweenSlices between_slices);
 
-  // The same without weights and sums: out[i] = the i-th pair's expert output, [n_pairs, d_model]. For audits,
-  // canaries and tests.
+  // The same without weights and sums: out[i] = the i-th pair's expert output, [n_pairs, d_model]. Here a row fails
+  // only when an output is not finite, and its outputs are undefined. For audits, canaries and tests.
   Result<ExecStats> run_slots(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch,
                               std::span<float> out, std::span<std::uint8_t> failed, BetweenSlices between_slices);
 
  private:
-  struct Scratch;
-  std::unique_ptr<Scratch> scratch_;
+  class Slice;
+  std::unique_ptr<Slice> slice_;
+  std::size_t max_pairs_per_slice_;
 };
 
 }  // namespace terrace::kernels

@@ -1,0 +1,167 @@
+#include "kernels/executor/slice.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/registry/registry.h"
+
+namespace terrace::kernels {
+namespace {
+
+// Weight rows of an item: whole cache lines of outputs; at most so many that a large group's outputs stay in the
+// second-level cache (512 pairs * 128 * 4 bytes = 256 KiB).
+constexpr std::size_t kMinChunk = 16;
+constexpr std::size_t kMaxChunk = 128;
+// Items for each worker: enough that one which starts late costs little.
+constexpr std::size_t kItemsPerWorker = 4;
+
+std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch,
+                              std::span<const Pair> pairs, const ExpertOutputs& outputs,
+                              std::span<std::uint8_t> failed) {
+  kernels_ = &kernels;
+  batch_ = &batch;
+  pairs_ = pairs;
+  outputs_ = outputs;
+  failed_ = failed;
+  gather(slab_of);
+  reserve();
+  gate_and_up();
+  quantise();
+  down();
+}
+
+// Pairs by expert, and where each pair's rows lie.
+void Executor::Slice::gather(SlabOf slab_of) {
+  Group* groups = groups_.at_least(pairs_.size());
+  x_gate_.reserve(pairs_.size());
+  x_up_.reserve(pairs_.size());
+  n_groups_ = largest_group_ = 0;
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    TERRACE_CHECK(pair.row < batch_->n_rows, "a pair names a row behind the batch's last");
+    if (i == 0 || pair.expert != pairs_[i - 1].expert) {
+      const SlabView slab = slab_of(pair.expert);
+      TERRACE_CHECK(slab.gate && slab.up && slab.down, "this leg was asked for an expert that it does not hold");
+      groups[n_groups_++] = {slab, i, 0};
+    }
+    largest_group_ = std::max(largest_group_, ++groups[n_groups_ - 1].n);
+    x_gate_.set(i, batch_->gate_rows.row(pair.row));
+    x_up_.set(i, batch_->up_rows.row(pair.row));
+  }
+}
+
+void Executor::Slice::reserve() {
+  const ExpertShape& shape = kernels_->shape;
+  const std::size_t n_workers = parallel_.n_workers();
+  h_.at_least(pairs_.size() * shape.ff);
+  x_down_.reserve(pairs_.size());
+  if (kernels_->down_class() != ActivationClass::kF32)
+    h_quantised_.at_least(pairs_.size() * row_bytes(kernels_->down_class(), shape.ff));
+  products_.at_least(n_workers * largest_group_ * kMaxChunk);
+  if (kernels_->activations == Activations::kF32) dequantised_.at_least(n_workers * std::max(shape.d_model, shape.ff));
+}
+
+// Rows of an item when n_rows of each of n_groups matrices are cut: small enough to keep all workers busy with a
+// single row of the model, large enough to be worth handing out.
+std::size_t Executor::Slice::chunk_rows(std::size_t n_rows, std::size_t n_groups) const {
+  const std::size_t n_chunks = divide_up(kItemsPerWorker * parallel_.n_workers(), n_groups);
+  const std::size_t rows = divide_up(divide_up(n_rows, n_chunks), kMinChunk) * kMinChunk;
+  return std::clamp(rows, kMinChunk, kMaxChunk);
+}
+
+void Executor::Slice::gate_and_up() {
+  const std::size_t ff = kernels_->shape.ff;
+  const std::size_t chunk = chunk_rows(ff, n_groups_);
+  const std::size_t n_chunks = divide_up(ff, chunk);
+  parallel_.run(n_groups_ * n_chunks, [&](std::size_t item, std::size_t worker) {
+    const std::size_t first_row = item % n_chunks * chunk;
+    gate_and_up(groups_.data()[item / n_chunks], first_row, std::min(chunk, ff - first_row), worker);
+  });
+}
+
+void Executor::Slice::gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
+  const ExpertShape& shape = kernels_->shape;
+  float* h = h_.data() + group.first * shape.ff + first_row;
+  float* up = products_.data() + worker * largest_group_ * kMaxChunk;
+  multiply({kernels_->gate, group.slab.gate, shape.d_model, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
+  multiply({kernels_->up, group.slab.up, shape.d_model, first_row, n_rows}, x_up_, group, up, n_rows, worker);
+  for (std::size_t j = 0; j < group.n; ++j) ops_.silu_mul(h + j * shape.ff, up + j * n_rows, n_rows, h + j * shape.ff);
+}
+
+void Executor::Slice::quantise() {
+  const std::size_t per_item = divide_up(pairs_.size(), kItemsPerWorker * parallel_.n_workers());
+  parallel_.run(divide_up(pairs_.size(), per_item), [&](std::size_t item, std::size_t) {
+    const std::size_t end = std::min((item + 1) * per_item, pairs_.size());
+    for (std::size_t pair = item * per_item; pair < end; ++pair) quantise(pair);
+  });
+}
+
+// A row that is not finite has no quantised form: it fails here, and zeros go on in its place.
+void Executor::Slice::quantise(std::size_t pair) {
+  const std::size_t ff = kernels_->shape.ff;
+  float* h = h_.data() + pair * ff;
+  if (!ops_.all_finite(h, ff)) {
+    fail(pair);
+    std::fill_n(h, ff, 0.0f);
+  }
+  const ActivationClass activation = kernels_->down_class();
+  if (activation == ActivationClass::kF32) return x_down_.set(pair, reinterpret_cast<const std::byte*>(h));
+  std::byte* quantised = h_quantised_.data() + pair * row_bytes(activation, ff);
+  ops_.quantize_row(activation, h, ff, quantised);
+  x_down_.set(pair, quantised);
+}
+
+void Executor::Slice::down() {
+  const std::size_t d_model = kernels_->shape.d_model;
+  const std::size_t chunk = chunk_rows(d_model, 1);
+  parallel_.run(divide_up(d_model, chunk), [&](std::size_t item, std::size_t worker) {
+    const std::size_t first_row = item * chunk;
+    const std::size_t n_rows = std::min(chunk, d_model - first_row);
+    for (std::size_t g = 0; g < n_groups_; ++g) down(groups_.data()[g], first_row, n_rows, worker);
+  });
+}
+
+void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
+  const ExpertShape& shape = kernels_->shape;
+  const bool to_slots = outputs_.slots != nullptr;
+  float* out = to_slots ? outputs_.slots + group.first * shape.d_model + first_row
+                        : products_.data() + worker * largest_group_ * kMaxChunk;
+  const std::size_t stride = to_slots ? shape.d_model : n_rows;
+  multiply({kernels_->down, group.slab.down, shape.ff, first_row, n_rows}, x_down_, group, out, stride, worker);
+  for (std::size_t j = 0; j < group.n; ++j) deliver(group.first + j, out + j * stride, first_row, n_rows);
+}
+
+void Executor::Slice::multiply(const Product& product, const RowPointers& x, const Group& group, float* y,
+                               std::size_t y_stride, std::size_t worker) const {
+  const std::size_t stride = row_bytes(product.weights.type, product.cols);
+  const std::byte* w = product.part + product.first_row * stride;
+  if (kernels_->activations == Activations::kQuantised) {
+    product.weights.dot_rows(w, stride, product.n_rows, x.bytes.data() + group.first, group.n, product.cols, y,
+                             y_stride);
+  } else {
+    float* scratch = dequantised_.data() + worker * std::max(kernels_->shape.d_model, kernels_->shape.ff);
+    dot_rows_dequantized(product.weights, w, stride, product.n_rows, x.floats.data() + group.first, group.n,
+                         product.cols, y, y_stride, scratch);
+  }
+}
+
+void Executor::Slice::deliver(std::size_t pair, const float* out, std::size_t first_row, std::size_t n_rows) const {
+  if (outputs_.slots != nullptr) {
+    if (!ops_.all_finite(out, n_rows)) fail(pair);
+    return;
+  }
+  const SumsView& sums = outputs_.sums;
+  const Pair& p = pairs_[pair];
+  if (!ops_.add_fixed(p.weight, out, n_rows, sums.shift, sums.row(p.row) + first_row)) fail(pair);
+}
+
+// Several workers may find the same row bad.
+void Executor::Slice::fail(std::size_t pair) const {
+  std::atomic_ref(failed_[pairs_[pair].row]).store(1, std::memory_order_relaxed);
+}
+
+}  // namespace terrace::kernels

@@ -1,0 +1,92 @@
+// One slice of a batch: some consecutive pairs, computed in three phases over the workers.
+//
+//   1  h[pair, chunk of ff] = SILU(gate . x) * (up . x)      items: expert x chunk of ff
+//   2  h[pair] in down's class                               items: some pairs
+//   3  out[pair, chunk of d_model] = down . h, then added    items: chunk of d_model, over all experts, so that no two
+//      into the sums                                         workers meet in one row's sums
+#pragma once
+
+#include "kernels/executor/executor.h"
+#include "kernels/executor/grown.h"
+
+namespace terrace::kernels {
+
+// Where outputs go: weighted into sums, or each to its slot.
+struct ExpertOutputs {
+  SumsView sums;           // if slots is null
+  float* slots = nullptr;  // [n_pairs of the slice, d_model]
+};
+
+class Executor::Slice {
+ public:
+  Slice(Parallel& parallel, const Ops& ops) : parallel_(parallel), ops_(ops) {}
+
+  // Computes `pairs` of `batch`. Contracts as in Executor::run().
+  void compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch, std::span<const Pair> pairs,
+               const ExpertOutputs& outputs, std::span<std::uint8_t> failed);
+
+ private:
+  // The slice's pairs of one expert.
+  struct Group {
+    SlabView slab;
+    std::size_t first = 0;  // its first pair
+    std::size_t n = 0;
+  };
+  // Rows by pair, typed for either kind of product.
+  struct RowPointers {
+    Grown<const std::byte*> bytes;
+    Grown<const float*> floats;
+
+    void reserve(std::size_t n) { bytes.at_least(n), floats.at_least(n); }
+    void set(std::size_t pair, const std::byte* row) const {
+      bytes.data()[pair] = row;
+      floats.data()[pair] = reinterpret_cast<const float*>(row);
+    }
+  };
+  // Rows [first_row, first_row + n_rows) of one part of a slab.
+  struct Product {
+    const WeightKernels& weights;
+    const std::byte* part;
+    std::size_t cols;
+    std::size_t first_row, n_rows;
+  };
+
+  void gather(SlabOf slab_of);
+  void reserve();
+  std::size_t chunk_rows(std::size_t n_rows, std::size_t n_groups) const;
+
+  void gate_and_up();
+  void gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
+  void quantise();
+  void quantise(std::size_t pair);
+  void down();
+  void down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
+
+  // y[pair of the group * y_stride + row] = product . x[pair]
+  void multiply(const Product& product, const RowPointers& x, const Group& group, float* y, std::size_t y_stride,
+                std::size_t worker) const;
+  // Hands a pair's outputs [first_row, first_row + n_rows) on.
+  void deliver(std::size_t pair, const float* out, std::size_t first_row, std::size_t n_rows) const;
+  void fail(std::size_t pair) const;
+
+  Parallel& parallel_;
+  const Ops& ops_;
+
+  // Of the slice being computed.
+  const ExpertKernels* kernels_ = nullptr;
+  const BatchView* batch_ = nullptr;
+  std::span<const Pair> pairs_;
+  ExpertOutputs outputs_;
+  std::span<std::uint8_t> failed_;
+  std::size_t n_groups_ = 0;
+  std::size_t largest_group_ = 0;  // pairs
+
+  Grown<Group> groups_;
+  RowPointers x_gate_, x_up_, x_down_;  // [n_pairs]
+  Grown<float> h_;                      // [n_pairs, ff]
+  Grown<std::byte> h_quantised_;        // [n_pairs] rows in down's class
+  Grown<float> products_;               // [n_workers, largest group, kMaxChunk]: one item's up or down
+  Grown<float> dequantised_;            // [n_workers, max(d_model, ff)]: a weight row under Activations::kF32
+};
+
+}  // namespace terrace::kernels
