@@ -100,7 +100,7 @@ Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total)
                  fmt::format("{}, {} free of a budget of {}; lower the share or add a node", describe(terms, total),
                              format_size(free), format_size(options_.budget)));
   if (!options_.available) return {};
-  const std::uint64_t available = options_.available();
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, options_.available());
   if (total > available)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} are free in the budget but the machine has {} left; lower --ram or end other "

@@ -90,7 +90,7 @@ using SlabRef = std::shared_ptr<const HeldSlab>;
 struct StoreOptions {
   std::uint64_t budget = 0;
   // Bytes the machine could still give this process, cgroup limits counted. Empty: not asked.
-  std::function<std::uint64_t()> available;
+  std::function<Result<std::uint64_t>()> available;
 };
 
 struct StoreUsage {
