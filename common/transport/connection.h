@@ -3,8 +3,8 @@
 //
 // Threads  One owner thread at a time calls everything of a connection (it may be handed over between calls); there
 //          are no callbacks and no hidden threads. wait_fd() may be polled together with other descriptors.
-// Memory   Receive buffers grow to the largest frame seen, at most `Options::largest_frame` each and
-//          `Options::receive_window` together, and are kept: no allocation after warm-up. When the window is full the
+// Memory   Received frames lie in buffers of receive_pool.h, at most `Options::largest_frame` each and
+//          `Options::receive_window` together, that are kept: no allocation after warm-up. When the window is full the
 //          connection stops reading until release(); it never stops sending.
 #pragma once
 
@@ -33,24 +33,28 @@ struct Event {
 };
 
 struct TransportStats {
-  std::uint64_t bytes_sent = 0;      // frames' bytes handed to the link, headers included
+  std::uint64_t bytes_sent = 0;  // frames' bytes handed to the link, headers included
   std::uint64_t bytes_received = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
 };
 
 struct Options {
-  std::uint64_t largest_frame = std::uint64_t{64} << 20;   // a longer one from the peer closes the connection
-  std::uint64_t receive_window = std::uint64_t{256} << 20; // received and not yet released
-  std::size_t max_open_sends = 256;                        // send() beyond it: kBusy
-  std::size_t socket_buffer = 0;                           // SO_SNDBUF and SO_RCVBUF; 0: the system's
+  std::uint64_t largest_frame = std::uint64_t{64} << 20;    // a longer one from the peer closes the connection
+  std::uint64_t receive_window = std::uint64_t{256} << 20;  // received and not yet released
+  std::size_t max_open_sends = 256;                         // send() beyond it: kBusy
+  std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
 };
+
+// kInvalidArgument: a receive window that does not hold one largest frame, no open send. listen() and connect() ask.
+Status check(const Options& options);
 
 class Connection {
  public:
   virtual ~Connection() = default;
   // Queues one frame gathered from `parts` (header first, as wire::FrameBuilder gives it) and returns at once. The
-  // list itself is copied, what it points to is borrowed until kSent. Never blocks.
+  // list itself is copied, what it points to is borrowed until kSent. Never blocks. That the parts are one frame is not
+  // checked here: the receiver finds out and closes.
   // kBusy: too many open sends, nothing was queued. kPeerGone: closed or lost. A queued frame may or may not have
   // arrived when kClosed comes: the caller recomputes, it does not guess.
   virtual Result<SendTicket> send(std::span<const std::span<const std::byte>> parts) = 0;
@@ -58,8 +62,9 @@ class Connection {
   virtual std::size_t poll(std::span<Event> out) = 0;
   // Hands a received frame's memory back.
   virtual void release(std::span<const std::byte> frame) = 0;
-  // Descriptor for ::poll(); wait for wait_events() (POLLIN, with POLLOUT while bytes are queued). Order: poll() until
-  // it gives nothing, then wait. -1 after kClosed.
+  // Descriptor for ::poll(); wait for wait_events() (POLLIN unless the window is full, with POLLOUT while bytes are
+  // queued or an event is ready). Order: poll() until it gives nothing, then wait; ask for both anew each time. -1
+  // after kClosed.
   virtual int wait_fd() = 0;
   virtual short wait_events() = 0;
   // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
@@ -77,7 +82,7 @@ class Listener {
   // The next connection, or null when none waits. Errors of one connection are not errors of the listener; an Error
   // here means the listener itself is of no further use.
   virtual Result<std::unique_ptr<Connection>> accept() = 0;
-  virtual int wait_fd() = 0;           // POLLIN
+  virtual int wait_fd() = 0;                // POLLIN
   virtual std::string address() const = 0;  // "127.0.0.1:9001", the port as bound
   virtual std::uint16_t port() const = 0;
 };
@@ -93,7 +98,7 @@ class Transport {
   virtual const char* name() const = 0;  // "tcp", "loopback"
 };
 
-// Blocks until `connection` has something to say for poll(), or the time is over. False: over.
+// Blocks until `connection` has something to say for poll(), or the time is over. False: over, or kClosed was given.
 bool wait(Connection& connection, std::chrono::microseconds timeout);
 
 }  // namespace terrace::transport

@@ -1,0 +1,132 @@
+#include "common/transport/loopback/endpoint.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/wire/frame.h"
+
+namespace terrace::transport {
+namespace {
+
+void copy_parts(std::span<const Part> parts, std::span<std::byte> out) {
+  for (const Part part : parts) {
+    const std::size_t n = std::min(part.size(), out.size());
+    std::memcpy(out.data(), part.data(), n);
+    out = out.subspan(n);
+  }
+}
+
+// What a receiver that sees only a stream of bytes would find out: the header must be one, and say the length.
+Status check_frame(std::span<const Part> parts, std::uint64_t bytes, std::uint64_t largest_frame) {
+  std::array<std::byte, wire::kHeaderBytes> header{};
+  copy_parts(parts, header);
+  const std::size_t present = std::min<std::size_t>(header.size(), bytes);
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t stated,
+                           wire::frame_length(std::span(header).first(present), largest_frame));
+  if (stated == bytes) return {};
+  return Error(ErrorCode::kCorrupt, fmt::format("frame of {} bytes, its header says {}", bytes, stated));
+}
+
+}  // namespace
+
+Result<EventFd> EventFd::create() {
+  const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::strerror(errno)));
+  return EventFd(fd);
+}
+
+EventFd::EventFd(EventFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), signalled_(other.signalled_) {}
+
+EventFd::~EventFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void EventFd::signal() {
+  if (std::exchange(signalled_, true)) return;
+  const std::uint64_t one = 1;
+  TERRACE_CHECK(::write(fd_, &one, sizeof(one)) == sizeof(one), "an eventfd takes a signal");
+}
+
+void EventFd::clear() {
+  if (!std::exchange(signalled_, false)) return;
+  std::uint64_t count;
+  TERRACE_CHECK(::read(fd_, &count, sizeof(count)) == sizeof(count), "an eventfd gives its signal");
+}
+
+Endpoint::Delivery Endpoint::deliver(std::span<const Part> parts, std::uint64_t bytes) {
+  std::span<std::byte> frame;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_ || failure_) return Delivery::kGone;
+    if (const Status status = check_frame(parts, bytes, options_.largest_frame); !status.ok()) {
+      failure_ = status.error();
+      event_.signal();
+      return Delivery::kGone;
+    }
+    sender_waits_ = !pool_.has_room(bytes);
+    if (sender_waits_) return Delivery::kNoRoom;
+    frame = pool_.acquire(bytes);
+  }
+  copy_parts(parts, frame);  // unlocked: the receiver goes on with other frames meanwhile
+  const std::lock_guard lock(mutex_);
+  frames_.push_back(frame);
+  event_.signal();
+  return Delivery::kDelivered;
+}
+
+void Endpoint::wake() {
+  const std::lock_guard lock(mutex_);
+  event_.signal();
+}
+
+void Endpoint::clear_event() {
+  const std::lock_guard lock(mutex_);
+  event_.clear();
+}
+
+std::optional<std::span<const std::byte>> Endpoint::next_frame() {
+  const std::lock_guard lock(mutex_);
+  if (next_frame_ == frames_.size()) return std::nullopt;
+  const auto frame = frames_[next_frame_++];
+  // Taken entries go once they are half of the list, so that it stays short though it may never run empty.
+  if (2 * next_frame_ >= frames_.size()) {
+    frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(next_frame_));
+    next_frame_ = 0;
+  }
+  return frame;
+}
+
+bool Endpoint::has_frame() const {
+  const std::lock_guard lock(mutex_);
+  return next_frame_ < frames_.size();
+}
+
+bool Endpoint::release(std::span<const std::byte> frame) {
+  const std::lock_guard lock(mutex_);
+  pool_.release(frame);
+  return std::exchange(sender_waits_, false);
+}
+
+std::optional<Error> Endpoint::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Endpoint::leave() {
+  const std::lock_guard lock(mutex_);
+  gone_ = true;
+}
+
+bool Endpoint::gone() const {
+  const std::lock_guard lock(mutex_);
+  return gone_;
+}
+
+}  // namespace terrace::transport

@@ -1,0 +1,59 @@
+#include "common/transport/send_queue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace terrace::transport {
+
+Result<SendTicket> SendQueue::push(std::span<const Part> parts) {
+  if (last_ - reported_ == slots_.size())
+    return Error(ErrorCode::kBusy, fmt::format("{} sends are open, no more are allowed", slots_.size()));
+  Slot& slot = slots_[(last_ + 1) % slots_.size()];
+  slot.parts.clear();
+  slot.bytes = 0;
+  for (const Part part : parts) {
+    if (part.empty()) continue;
+    slot.parts.push_back(part);
+    slot.bytes += part.size();
+  }
+  TERRACE_CHECK(slot.bytes > 0, "send() of nothing");
+  return ++last_;
+}
+
+std::size_t SendQueue::gather(std::span<Part> out) const {
+  std::size_t used = 0;
+  std::size_t skip_parts = part_;
+  std::size_t skip_bytes = part_offset_;
+  for (SendTicket ticket = done_ + 1; ticket <= last_; ++ticket, skip_parts = 0) {
+    for (const Part part : std::span(slot(ticket).parts).subspan(skip_parts)) {
+      if (used == out.size()) return used;
+      out[used++] = part.subspan(skip_bytes);
+      skip_bytes = 0;
+    }
+  }
+  return used;
+}
+
+std::uint64_t SendQueue::consume(std::uint64_t bytes) {
+  const SendTicket before = done_;
+  while (bytes > 0) {
+    const auto& parts = slot(done_ + 1).parts;
+    const std::uint64_t step = std::min<std::uint64_t>(bytes, parts[part_].size() - part_offset_);
+    bytes -= step;
+    part_offset_ += static_cast<std::size_t>(step);
+    if (part_offset_ < parts[part_].size()) break;
+    part_offset_ = 0;
+    if (++part_ < parts.size()) continue;
+    part_ = 0;
+    ++done_;
+  }
+  return done_ - before;
+}
+
+std::optional<SendTicket> SendQueue::next_sent() {
+  if (!has_sent()) return std::nullopt;
+  return ++reported_;
+}
+
+}  // namespace terrace::transport

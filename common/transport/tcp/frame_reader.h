@@ -1,0 +1,54 @@
+// Cuts a stream of bytes into frames. Only for common/transport/tcp.
+//
+// Bytes are read to where space() says: the rest of the frame in progress first, so that a large payload goes straight
+// into its final buffer, then a small read-ahead, which holds headers and small frames: several of them cost one read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "common/base/result.h"
+#include "common/transport/connection.h"
+#include "common/transport/receive_pool.h"
+
+namespace terrace::transport {
+
+class FrameReader {
+ public:
+  explicit FrameReader(const Options& options);
+
+  // The next whole frame; none: window_full(), or read more. kCorrupt: the peer does not send frames.
+  Result<std::optional<std::span<const std::byte>>> next_frame();
+  // The next frame's header is here, but the frame does not fit into the window: do not read until release().
+  bool window_full() const { return window_full_; }
+  // Where the next bytes of the stream go. Asked for after next_frame() gave none and the window is not full.
+  std::array<std::span<std::byte>, 2> space();
+  // `bytes` of space() were filled.
+  void filled(std::size_t bytes);
+  void release(std::span<const std::byte> frame);
+  // Bytes of a frame whose rest is missing.
+  std::uint64_t bytes_of_unfinished() const { return filled_ + ahead_end_ - ahead_begin_; }
+
+ private:
+  // Enough for most decode batches and replies; a larger frame copies at most so much.
+  static constexpr std::size_t kReadAhead = 16384;
+
+  std::size_t ahead_bytes() const { return ahead_end_ - ahead_begin_; }
+  // Starts the frame whose header is in the read-ahead. False: the window is full.
+  bool start_frame(std::uint64_t bytes);
+
+  std::uint64_t largest_frame_;
+  ReceivePool pool_;
+  std::unique_ptr<std::byte[]> ahead_;  // [kReadAhead], bytes [ahead_begin_, ahead_end_) are not used yet
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
+  std::span<std::byte> frame_;  // in progress, empty if none
+  std::size_t filled_ = 0;      // of frame_
+  bool window_full_ = false;
+};
+
+}  // namespace terrace::transport
