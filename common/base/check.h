@@ -6,8 +6,8 @@ namespace terrace {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* message);
 }  // namespace terrace
 
-#define TERRACE_CHECK(condition, message)                                                      \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]]                                                             \
-      ::terrace::check_failed(__FILE__, __LINE__, #condition, message);                        \
+#define TERRACE_CHECK(condition, message)                               \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::terrace::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (false)

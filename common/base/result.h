@@ -110,10 +110,9 @@ using Status = Result<void>;
 }  // namespace terrace
 
 // Leaves the enclosing function with the error of `expression`, if it has one.
-#define TERRACE_RETURN_IF_ERROR(expression)                        \
-  do {                                                             \
-    if (auto terrace_status_ = (expression); !terrace_status_.ok()) \
-      return terrace_status_.error();                              \
+#define TERRACE_RETURN_IF_ERROR(expression)                                                         \
+  do {                                                                                              \
+    if (auto terrace_status_ = (expression); !terrace_status_.ok()) return terrace_status_.error(); \
   } while (false)
 
 #define TERRACE_CONCAT_INNER_(a, b) a##b

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Builds Terrace and runs its tests: everything that needs no accelerator.
+#
+#   tests/run.sh            the release build and every test; then address and undefined-behaviour sanitizers for
+#                           common/ and tier_node/, the thread sanitizer for transport, legs, session and threads
+#   tests/run.sh --quick    the release build and every test
+#   tests/run.sh --full     all of the above, every test under both sanitizers, and clang-tidy
+#
+# Ends with the minutes of each stage and ctest's closing line of the release run. Exit 0 only if every stage passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mode=normal
+case "${1:-}" in
+  "") ;;
+  --quick) mode=quick ;;
+  --full) mode=full ;;
+  -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "run.sh: unknown argument '$1' (--quick, --full)" >&2; exit 2 ;;
+esac
+
+jobs=$(nproc)
+log_dir=build/test-logs
+mkdir -p "$log_dir"
+timings=()
+failed=()
+
+# stage NAME COMMAND...: runs the command, shows and keeps its output, notes how long it took and whether it failed.
+# Stages are tested for success, where "set -e" has no effect: each command below is one chain.
+stage() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  echo "== $name"
+  "$@" 2>&1 | tee "$log_dir/$name.log" || status=${PIPESTATUS[0]}
+  timings+=("$(awk -v s=$((SECONDS - begin)) -v n="$name" 'BEGIN { printf "%6.1f min  %s", s / 60, n }')")
+  [ "$status" -eq 0 ] || failed+=("$name")
+  return "$status"
+}
+
+install_packages() {
+  deploy/install_deps.sh
+}
+
+# Packages that only tests use. Without them the tests that need them say "skipped", by name.
+make_venv() {
+  local stamp=build/venv/requirements.txt
+  cmp -s tests/requirements.txt "$stamp" && return 0
+  if python3 -m venv build/venv &&
+    build/venv/bin/pip install --quiet --timeout 20 --retries 1 -r tests/requirements.txt; then
+    cp tests/requirements.txt "$stamp"
+  else
+    echo "no Python packages from PyPI: the tests that need them are skipped"
+  fi
+}
+
+# build PRESET TARGET...
+build() {
+  local preset=$1
+  shift
+  cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs" --target "$@"
+}
+
+# run_tests PRESET [CTEST ARGUMENTS...]
+run_tests() {
+  local preset=$1
+  shift
+  export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
+  export UBSAN_OPTIONS=print_stacktrace=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-label-summary --no-tests=error "$@"
+}
+
+# sanitize PRESET: builds and runs the tests that carry the preset's label, or all of them with --full.
+sanitize() {
+  local preset=$1
+  if [ "$mode" = full ]; then
+    stage "$preset-build" build "$preset" all && stage "$preset-tests" run_tests "$preset" -E '^Repository\.'
+  else
+    stage "$preset-build" build "$preset" "tests_$preset" && stage "$preset-tests" run_tests "$preset" -L "$preset"
+  fi
+}
+
+report() {
+  echo "== time"
+  printf '%s\n' "${timings[@]}"
+  [ "${#failed[@]}" -eq 0 ] || echo "FAILED: ${failed[*]} (see $log_dir/)"
+  # ctest's closing line; absent when nothing could be built.
+  grep -hE '^[0-9]+% tests passed' "$log_dir/release-tests.log" 2>/dev/null || true
+  [ "${#failed[@]}" -eq 0 ]
+}
+
+rm -f "$log_dir"/*.log
+if stage install install_packages && stage python make_venv &&
+  stage release-build build release all all_verify_interface_header_sets; then
+  stage release-tests run_tests release || true
+  if [ "$mode" != quick ]; then
+    sanitize asan || true
+    sanitize tsan || true
+  fi
+  if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
+fi
+report
