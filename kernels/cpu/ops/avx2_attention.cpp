@@ -2,7 +2,8 @@
 //
 // Keys and values are read once from memory: a block of 32 positions (8 KiB of f16 K at head_dim 128) stays in the
 // first-level cache while tiles of heads pass over it. A tile is H heads by N vectors, so that H * N independent
-// chains of fma hide its latency (4 cycles, two a cycle: 8 chains) and each widened vector serves H heads.
+// chains of fma hide its latency (4 cycles, two a cycle: 8 chains) and each widened vector serves H heads. Loops over
+// H and N are unrolled by pragma: at -O2 the compiler would keep the accumulators in memory.
 #include "kernels/cpu/ops/attention.h"
 #include "kernels/cpu/ops/avx2_vector.h"
 #include "kernels/cpu/ops/variants.h"
@@ -25,18 +26,25 @@ struct F32 {
 template <class Kv, int H, int N>
 inline void score_tile(const AttentionArgs& args, const typename Kv::Stored* k, const float* q, float* scores) {
   __m256 s[H][N];
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h)
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) s[h][n] = _mm256_setzero_ps();
   for (std::size_t d = 0; d < args.head_dim; ++d, k += kKvBlockPositions) {
     __m256 keys[N];
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) keys[n] = Kv::load(k + n * kWidth);
+#pragma GCC unroll 4
     for (int h = 0; h < H; ++h) {
       const __m256 query = _mm256_broadcast_ss(q + h * args.head_dim + d);
+#pragma GCC unroll 4
       for (int n = 0; n < N; ++n) s[h][n] = _mm256_fmadd_ps(keys[n], query, s[h][n]);
     }
   }
   const __m256 scale = _mm256_set1_ps(args.scale);
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h)
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n)
       _mm256_storeu_ps(scores + h * kSplitPositions + n * kWidth, _mm256_mul_ps(s[h][n], scale));
 }
@@ -96,17 +104,24 @@ template <class Kv, int H, int N>
 inline void value_tile(const AttentionArgs& args, const typename Kv::Stored* v, const float* p, std::size_t n_keys,
                        float* values) {
   __m256 o[H][N];
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h)
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) o[h][n] = _mm256_loadu_ps(values + h * args.value_dim + n * kWidth);
   for (std::size_t t = 0; t < n_keys; ++t, v += args.value_dim) {
     __m256 row[N];
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) row[n] = Kv::load(v + n * kWidth);
+#pragma GCC unroll 4
     for (int h = 0; h < H; ++h) {
       const __m256 weight = _mm256_broadcast_ss(p + h * kSplitPositions + t);
+#pragma GCC unroll 4
       for (int n = 0; n < N; ++n) o[h][n] = _mm256_fmadd_ps(weight, row[n], o[h][n]);
     }
   }
+#pragma GCC unroll 4
   for (int h = 0; h < H; ++h)
+#pragma GCC unroll 4
     for (int n = 0; n < N; ++n) _mm256_storeu_ps(values + h * args.value_dim + n * kWidth, o[h][n]);
 }
 

@@ -28,6 +28,7 @@ inline __m256 exp8(__m256 x) {
   __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(kMinusLn2High), x);
   r = _mm256_fmadd_ps(n, _mm256_set1_ps(kMinusLn2Low), r);
   __m256 p = _mm256_set1_ps(kExpCoefficients[6]);
+#pragma GCC unroll 6
   for (int k = 5; k >= 0; --k) p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpCoefficients[k]));
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
   return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));

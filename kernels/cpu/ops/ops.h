@@ -14,6 +14,7 @@
 
 namespace terrace::kernels {
 
+// What AttentionArgs::scratch must hold.
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
 
 struct Ops {
@@ -38,13 +39,15 @@ struct Ops {
   bool (*add_fixed)(float weight, const float* out, std::size_t n, int shift, std::int64_t* sums) = nullptr;
   // x[i] = float(double(sums[i]) * 2^-shift). False if some |sums[i]| >= 2^51.
   bool (*from_fixed)(const std::int64_t* sums, std::size_t n, int shift, float* x) = nullptr;
-  // Stores one position of one KV head (rounding to nearest even) in block memory laid out as above; `slot` is the
-  // position inside the block.
+  // Stores one position of one KV head (rounding to nearest even) in a block laid out as args.h says; `slot` is the
+  // position inside the block, the dimension a multiple of 8.
   void (*store_k)(const float* k, std::size_t head_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
   void (*store_v)(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block) = nullptr;
   // True if every value is finite and stays so when it is stored as `type`: f16 rounds |x| >= 65520 to infinity. A
   // K or V row for which it is false is "not finite" (docs/numerics.md) and must not be attended to.
   bool (*storable)(const float* x, std::size_t n, KvType type) = nullptr;
+  // Attention of one row over one KV head, for the query heads that share it. A head's output does not depend on the
+  // others, nor on what lies behind its keys. Scores that overflow give an output that is not finite.
   void (*attend)(const AttentionArgs& args) = nullptr;
 };
 

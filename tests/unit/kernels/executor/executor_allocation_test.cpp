@@ -1,32 +1,8 @@
-// Counts allocations of the whole program, so it is a program of its own.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/unit/kernels/executor/count_allocations.h"
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
-
-namespace {
-std::atomic<std::size_t> allocations = 0;
-
-void* allocate(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace terrace::kernels {
 namespace {
@@ -44,16 +20,16 @@ TEST(ExecutorAllocation, NoneAfterTheLargestSliceWasSeen) {
                           *select_expert_kernels(layer.shape, detect_cpu_features(), std::nullopt, activations)};
     Executor executor(pool, ops, 16);
     test::Outcome outcome;
-    const std::size_t cold = allocations;
+    const std::size_t cold = test::allocations();
     ASSERT_TRUE(call.sums(executor, all, outcome).ok());
-    EXPECT_GT(allocations, cold) << "the counter does not count";
+    EXPECT_GT(test::allocations(), cold) << "the counter does not count";
     ASSERT_TRUE(call.slots(executor, all, outcome).ok());
 
-    const std::size_t warm = allocations;
+    const std::size_t warm = test::allocations();
     ASSERT_TRUE(call.sums(executor, all, outcome).ok());
     ASSERT_TRUE(call.sums(executor, few, outcome).ok());
     ASSERT_TRUE(call.slots(executor, few, outcome).ok());
-    EXPECT_EQ(allocations, warm);
+    EXPECT_EQ(test::allocations(), warm);
   }
 }
 
