@@ -1,0 +1,58 @@
+// Memory that is committed before it is promised: pages mapped and touched, cut into blocks of any size.
+//
+// Blocks are handed out from free extents, best fit. When the free pages suffice but no extent is long enough, as many
+// free pages as needed are given back to the system and a fresh run of them is mapped and touched: the order in which
+// blocks come and go never makes a promise fail for fragmentation.
+//
+// Threads  One at a time; SlabStore holds its lock around every call. map_touched() and unmap() are free of state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace terrace::arena {
+
+inline constexpr std::uint64_t kPageBytes = 4096;
+// kPageBytes' next multiple; 2^64 - 1 rounds to 2^64 - kPageBytes, which no budget allows.
+constexpr std::uint64_t round_to_pages(std::uint64_t bytes) {
+  const std::uint64_t whole = bytes / kPageBytes * kPageBytes;
+  return whole == bytes || whole > ~std::uint64_t{0} - kPageBytes ? whole : whole + kPageBytes;
+}
+
+// `bytes` (a multiple of kPageBytes, not 0) of zeroed memory with every page present. kOutOfMemory: the system gave
+// fewer; nothing is kept.
+Result<std::span<std::byte>> map_touched(std::uint64_t bytes);
+void unmap(std::span<std::byte> memory);
+
+class PagePool {
+ public:
+  PagePool() = default;
+  ~PagePool();  // every block must have come back
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  // Adds memory from map_touched().
+  void add(std::span<std::byte> memory);
+  // Takes `bytes` (a multiple of kPageBytes, at most free_bytes()) out of the pool, for the caller to unmap().
+  std::vector<std::span<std::byte>> remove(std::uint64_t bytes);
+
+  // A block of `bytes` (a multiple of kPageBytes, at most free_bytes()), page aligned; what it holds is undefined.
+  // kOutOfMemory: only when pages had to be mapped anew and the system refused; those are then lost to the pool.
+  Result<std::span<std::byte>> take(std::uint64_t bytes);
+  void give(std::span<std::byte> block);
+
+  std::uint64_t free_bytes() const { return free_bytes_; }
+  std::uint64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  std::map<std::byte*, std::uint64_t> free_;  // extents by address, neighbours joined
+  std::uint64_t free_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
+
+}  // namespace terrace::arena

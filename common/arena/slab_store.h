@@ -1,0 +1,176 @@
+// Slabs in RAM: one budget, reservations that are all or nothing, slabs of equal id held once.
+//
+//   SlabStore store({.budget = options.ram, .available = memory_available});
+//   auto reservation = store.reserve({.slabs = ..., .staging = ..., .scratch = ...});
+//   auto slab = (*reservation)->find(id);                       // somebody has it already: shared
+//   if (!slab) { auto fresh = (*reservation)->allocate(id, sizes);  write();  slab = publish(fresh); }
+//
+// A slab counts in every reservation that holds it, so that it can outlive any one of them; it lies in memory once.
+// It is freed when its last HeldSlab goes: epochs and executing batches keep theirs for as long as they compute.
+//
+// Threads  Everything may be called by any thread; one lock inside, held for table work only, never while pages are
+//          mapped or bytes copied. Nothing of a batch needs it: an epoch's table holds the slabs' addresses.
+// Memory   The store outlives its reservations, they outlive their slabs (each HeldSlab keeps its reservation).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "common/arena/page_pool.h"
+#include "common/base/result.h"
+#include "common/security/sha256.h"
+
+namespace terrace::arena {
+
+using SlabId = security::Sha256;
+struct SlabIdHash {
+  std::size_t operator()(const SlabId& id) const;
+};
+
+inline constexpr std::uint64_t kPartAlignment = 64;
+
+// The parts of a slab in bytes, as they follow each other in its file order.
+struct SlabSizes {
+  std::uint64_t gate = 0;
+  std::uint64_t up = 0;
+  std::uint64_t down = 0;
+
+  std::uint64_t file_bytes() const { return gate + up + down; }
+  // What the slab takes from a budget: parts at 64-byte borders, the whole in pages. A share's slab_bytes is the sum
+  // of these over the slabs that may live at once.
+  std::uint64_t stored_bytes() const;
+  bool operator==(const SlabSizes&) const = default;
+};
+
+struct ReservationTerms {
+  std::uint64_t slabs = 0;
+  std::uint64_t staging = 0;  // receive windows
+  std::uint64_t scratch = 0;  // sums, replies
+};
+
+class Reservation;
+
+// A slab on its way in, owned by who fills it. Lost (and its memory free again) unless it is published.
+class HeldSlab {
+ public:
+  ~HeldSlab();
+  HeldSlab(const HeldSlab&) = delete;
+  HeldSlab& operator=(const HeldSlab&) = delete;
+
+  const SlabId& id() const;
+  const SlabSizes& sizes() const;
+  const std::byte* gate() const;  // 64-byte aligned, like up and down
+  const std::byte* up() const;
+  const std::byte* down() const;
+
+  // Copies `data` to [offset, offset + size) of the slab's file order; the range lies inside file_bytes(). Only
+  // before publish(), by one thread.
+  void write(std::uint64_t offset, std::span<const std::byte> data);
+  // The part that holds file offset `offset`, from there to the part's end: where a reader may put bytes directly.
+  std::span<std::byte> writable_at(std::uint64_t offset);
+
+ private:
+  friend class Reservation;
+  friend class SlabStore;
+  friend std::shared_ptr<const HeldSlab> publish(std::shared_ptr<HeldSlab> slab);
+  struct Memory;
+  HeldSlab(std::shared_ptr<Reservation> reservation, Memory* memory);
+
+  std::shared_ptr<Reservation> reservation_;
+  Memory* memory_;
+};
+using SlabRef = std::shared_ptr<const HeldSlab>;
+
+struct StoreOptions {
+  std::uint64_t budget = 0;
+  // Bytes the machine could still give this process, cgroup limits counted. Empty: not asked.
+  std::function<Result<std::uint64_t>()> available;
+};
+
+struct StoreUsage {
+  std::uint64_t budget = 0;
+  std::uint64_t reserved = 0;  // of the budget
+  std::uint64_t used = 0;      // by slabs, shared ones once
+};
+
+class SlabStore {
+ public:
+  explicit SlabStore(StoreOptions options);
+  ~SlabStore();
+  SlabStore(const SlabStore&) = delete;
+  SlabStore& operator=(const SlabStore&) = delete;
+
+  // Sets memory aside and touches the slabs' part of it. Takes as long as touching does, waits for nothing else.
+  // kOutOfMemory, nothing taken: over the budget or over what the machine has; the text gives every term.
+  Result<std::shared_ptr<Reservation>> reserve(const ReservationTerms& terms);
+
+  // Unmaps what ended reservations left behind: their last owner may be a thread that must not wait. reserve() calls
+  // it; so does housekeeping.
+  void reclaim();
+
+  StoreUsage usage() const;
+
+ private:
+  friend class Reservation;
+  friend class HeldSlab;
+  friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
+
+  Status check_room(const ReservationTerms& terms, std::uint64_t total) const;
+
+  const StoreOptions options_;
+  std::mutex reserve_mutex_;  // one reservation at a time looks at the machine and takes
+  mutable std::mutex mutex_;  // guards all below, and every Memory and Reservation of this store
+  PagePool pool_;
+  std::uint64_t reserved_ = 0;
+  std::unordered_map<SlabId, HeldSlab::Memory*, SlabIdHash> published_;
+  std::vector<std::span<std::byte>> garbage_;
+};
+
+// Makes a filled and verified slab findable. If another of the same id was published meanwhile that one is returned and
+// `slab` is dropped, or, where its reservation has no room for both at once, `slab` stays unshared.
+SlabRef publish(std::shared_ptr<HeldSlab> slab);
+
+class Reservation : public std::enable_shared_from_this<Reservation> {
+ public:
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  // The slab if this reservation holds it or the store has it published; it then counts here. Null: nobody has it.
+  // kOutOfMemory: it is there but does not fit into what is left of this reservation.
+  Result<SlabRef> find(const SlabId& id);
+
+  // True if something of this reservation holds the published slab: find() then needs no further room.
+  bool holds(const SlabId& id) const;
+
+  // Memory for a slab to be filled. kOutOfMemory: more than is left of this reservation; the text gives both.
+  Result<std::shared_ptr<HeldSlab>> allocate(const SlabId& id, const SlabSizes& sizes);
+
+  std::uint64_t total_bytes() const { return total_; }
+  std::uint64_t free_slab_bytes() const;
+
+ private:
+  friend class SlabStore;
+  friend class HeldSlab;
+  friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
+  Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64_t total);
+
+  // Under the store's lock. hold() fails with kOutOfMemory when `memory` is new here and does not fit.
+  Result<std::shared_ptr<HeldSlab>> hold(HeldSlab::Memory& memory);
+  void let_go(HeldSlab::Memory& memory);
+  Status check_room(std::uint64_t bytes) const;
+
+  SlabStore& store_;
+  const std::uint64_t slab_bytes_;  // whole pages
+  const std::uint64_t total_;
+  std::uint64_t charged_ = 0;
+  std::unordered_map<HeldSlab::Memory*, std::size_t> held_;  // how many HeldSlab of this reservation; charged once
+};
+
+}  // namespace terrace::arena

@@ -1,0 +1,98 @@
+#include "common/arena/page_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace terrace::arena {
+namespace {
+
+constexpr std::uint64_t kPages = 64;
+
+class PagePoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto memory = map_touched(kPages * kPageBytes);
+    ASSERT_TRUE(memory.ok()) << memory.error().text();
+    pool_.add(*memory);
+  }
+  PagePool pool_;
+};
+
+TEST(RoundToPages, EdgesOfTheRange) {
+  EXPECT_EQ(round_to_pages(0), 0u);
+  EXPECT_EQ(round_to_pages(1), kPageBytes);
+  EXPECT_EQ(round_to_pages(kPageBytes), kPageBytes);
+  EXPECT_EQ(round_to_pages(~std::uint64_t{0}), ~std::uint64_t{0} - kPageBytes + 1);
+}
+
+TEST_F(PagePoolTest, BlocksDoNotOverlapAndComeBackWhole) {
+  std::vector<std::span<std::byte>> blocks;
+  for (int i = 0; i < 8; ++i) {
+    auto block = pool_.take(8 * kPageBytes);
+    ASSERT_TRUE(block.ok());
+    std::memset(block->data(), i, block->size());
+    blocks.push_back(*block);
+  }
+  EXPECT_EQ(pool_.free_bytes(), 0u);
+  for (int i = 0; i < 8; ++i)
+    for (const std::byte b : blocks[i]) ASSERT_EQ(b, static_cast<std::byte>(i));
+  for (const auto block : blocks) pool_.give(block);
+  auto whole = pool_.take(kPages * kPageBytes);
+  ASSERT_TRUE(whole.ok()) << "neighbours were not joined";
+  pool_.give(*whole);
+}
+
+TEST_F(PagePoolTest, FreePagesScattered_StillMakeOneBlock) {
+  std::vector<std::span<std::byte>> blocks;
+  for (std::uint64_t i = 0; i < kPages; ++i) blocks.push_back(*pool_.take(kPageBytes));
+  for (std::uint64_t i = 0; i < kPages; i += 2) pool_.give(blocks[i]);
+  auto block = pool_.take(kPages / 2 * kPageBytes);  // no two free pages are neighbours
+  ASSERT_TRUE(block.ok()) << block.error().text();
+  std::memset(block->data(), 1, block->size());
+  EXPECT_EQ(pool_.total_bytes(), kPages * kPageBytes);
+  EXPECT_EQ(pool_.free_bytes(), 0u);
+  pool_.give(*block);
+  for (std::uint64_t i = 1; i < kPages; i += 2) pool_.give(blocks[i]);
+}
+
+TEST_F(PagePoolTest, RandomTakesAndGives_KeepCount) {
+  constexpr unsigned kSeed = 4711;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::mt19937 random(kSeed);
+  std::vector<std::span<std::byte>> held;
+  for (int step = 0; step < 2000; ++step) {
+    const std::uint64_t bytes = (random() % 9 + 1) * kPageBytes;
+    if (random() % 2 == 0 && bytes <= pool_.free_bytes()) {
+      auto block = pool_.take(bytes);
+      ASSERT_TRUE(block.ok());
+      ASSERT_EQ(block->size(), bytes);
+      std::memset(block->data(), 7, bytes);
+      held.push_back(*block);
+    } else if (!held.empty()) {
+      std::swap(held[random() % held.size()], held.back());
+      pool_.give(held.back());
+      held.pop_back();
+    }
+  }
+  std::uint64_t held_bytes = 0;
+  for (const auto block : held) held_bytes += block.size();
+  EXPECT_EQ(pool_.free_bytes() + held_bytes, kPages * kPageBytes);
+  EXPECT_EQ(pool_.total_bytes(), kPages * kPageBytes);
+  for (const auto block : held) pool_.give(block);
+}
+
+TEST_F(PagePoolTest, Remove_GivesExactlyThatMuchAway) {
+  const auto removed = pool_.remove(5 * kPageBytes);
+  std::uint64_t bytes = 0;
+  for (const auto part : removed) {
+    bytes += part.size();
+    unmap(part);
+  }
+  EXPECT_EQ(bytes, 5 * kPageBytes);
+  EXPECT_EQ(pool_.total_bytes(), (kPages - 5) * kPageBytes);
+}
+
+}  // namespace
+}  // namespace terrace::arena

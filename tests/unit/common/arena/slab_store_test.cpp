@@ -1,0 +1,200 @@
+#include "common/arena/slab_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+
+namespace terrace::arena {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr SlabSizes kSizes{1000, 1000, 3000};  // 1024 + 1024 + 3000: two pages
+
+SlabId id_of(int n) {
+  SlabId id{};
+  id[0] = static_cast<std::byte>(n);
+  return id;
+}
+
+std::shared_ptr<Reservation> reserve(SlabStore& store, std::uint64_t slabs) {
+  auto reservation = store.reserve({.slabs = slabs});
+  EXPECT_TRUE(reservation.ok()) << (reservation.ok() ? "" : reservation.error().text());
+  return reservation.ok() ? *reservation : nullptr;
+}
+
+SlabRef put(Reservation& reservation, int n, std::byte fill) {
+  auto slab = reservation.allocate(id_of(n), kSizes);
+  EXPECT_TRUE(slab.ok());
+  const std::vector<std::byte> bytes(kSizes.file_bytes(), fill);
+  (*slab)->write(0, bytes);
+  return publish(std::move(*slab));
+}
+
+TEST(SlabStore, StoredBytes_PartsAtCacheLinesWholeInPages) {
+  EXPECT_EQ(kSizes.file_bytes(), 5000u);
+  EXPECT_EQ(kSizes.stored_bytes(), 2 * kPageBytes);
+  EXPECT_EQ((SlabSizes{4096, 4096, 4096}).stored_bytes(), 3 * kPageBytes);
+}
+
+TEST(SlabStore, OverBudget_RefusedWithEveryTermAndNothingTaken) {
+  SlabStore store({.budget = 100 << 10});
+  const auto first = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
+  ASSERT_TRUE(first.ok());
+  const auto second = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(second.error().text(), HasSubstr("needs 52K (slabs 40K, staging 8K, scratch 4K)"));
+  EXPECT_THAT(second.error().text(), HasSubstr("48K free of a budget of 100K"));
+  EXPECT_EQ(store.usage().reserved, std::uint64_t{52} << 10);
+}
+
+TEST(SlabStore, MachineHasLessThanBudget_Refused) {
+  SlabStore store({.budget = 1 << 20, .available = [] { return Result<std::uint64_t>(std::uint64_t{10} << 10); }});
+  const auto reservation = store.reserve({.slabs = 40 << 10});
+  ASSERT_FALSE(reservation.ok());
+  EXPECT_EQ(reservation.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(reservation.error().text(), HasSubstr("the machine has 10K left"));
+  EXPECT_EQ(store.usage().reserved, 0u);
+}
+
+TEST(SlabStore, AbsurdSums_RefusedWithoutOverflow) {
+  SlabStore store({.budget = 1 << 20});
+  for (const std::uint64_t slabs : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+    const auto reservation = store.reserve({.slabs = slabs, .staging = std::uint64_t{1} << 63, .scratch = 5});
+    ASSERT_FALSE(reservation.ok());
+    EXPECT_EQ(reservation.error().code(), ErrorCode::kOutOfMemory);
+  }
+}
+
+TEST(SlabStore, ReleasedReservation_BudgetIsFreeAgain) {
+  SlabStore store({.budget = 64 << 10});
+  for (int i = 0; i < 4; ++i) {
+    auto reservation = reserve(store, 64 << 10);
+    ASSERT_TRUE(reservation);
+    EXPECT_EQ(store.usage().reserved, std::uint64_t{64} << 10);
+  }
+  EXPECT_EQ(store.usage().reserved, 0u);
+}
+
+TEST(SlabStore, WrittenInPieces_ReadBackByPart) {
+  SlabStore store({.budget = 64 << 10});
+  auto reservation = reserve(store, 64 << 10);
+  auto slab = reservation->allocate(id_of(1), kSizes);
+  ASSERT_TRUE(slab.ok());
+  std::vector<std::byte> bytes(kSizes.file_bytes());
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
+  for (std::size_t at = 0; at < bytes.size(); at += 333)
+    (*slab)->write(at, std::span(bytes).subspan(at, std::min<std::size_t>(333, bytes.size() - at)));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + 1000, (*slab)->gate()));
+  EXPECT_TRUE(std::equal(bytes.begin() + 1000, bytes.begin() + 2000, (*slab)->up()));
+  EXPECT_TRUE(std::equal(bytes.begin() + 2000, bytes.end(), (*slab)->down()));
+  for (const std::byte* part : {(*slab)->gate(), (*slab)->up(), (*slab)->down()})
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(part) % kPartAlignment, 0u);
+}
+
+TEST(SlabStore, EqualIds_AreOneSlabInMemoryAndCountInBothReservations) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
+  const SlabRef in_a = put(*a, 1, std::byte{1});
+  auto in_b = b->find(id_of(1));
+  ASSERT_TRUE(in_b.ok());
+  ASSERT_TRUE(*in_b);
+  EXPECT_EQ(in_a->gate(), (*in_b)->gate());
+  EXPECT_EQ(store.usage().used, 2 * kPageBytes);
+  EXPECT_EQ(a->free_slab_bytes(), 2 * kPageBytes);
+  EXPECT_EQ(b->free_slab_bytes(), 2 * kPageBytes);
+}
+
+TEST(SlabStore, OwnerGone_SharerKeepsTheSlab) {
+  SlabStore store({.budget = 64 << 10});
+  auto b = reserve(store, 4 * kPageBytes);
+  SlabRef in_b;
+  {
+    auto a = reserve(store, 4 * kPageBytes);
+    const SlabRef in_a = put(*a, 1, std::byte{42});
+    in_b = *b->find(id_of(1));
+  }
+  store.reclaim();
+  EXPECT_EQ(store.usage().reserved, 4 * kPageBytes);
+  EXPECT_EQ(in_b->down()[2999], std::byte{42});
+  in_b.reset();
+  EXPECT_EQ(store.usage().used, 0u);
+  EXPECT_FALSE(*b->find(id_of(1))) << "a freed slab must not be found";
+}
+
+TEST(SlabStore, ReservationReleased_MemoryStaysUntilLastSlabGoes) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 4 * kPageBytes);
+  SlabRef pinned = put(*a, 1, std::byte{9});  // as an executing batch does
+  a.reset();
+  EXPECT_EQ(store.usage().reserved, 4 * kPageBytes);
+  EXPECT_EQ(pinned->gate()[0], std::byte{9});
+  pinned.reset();
+  EXPECT_EQ(store.usage().reserved, 0u);
+}
+
+TEST(SlabStore, MoreThanReserved_RefusedWithBoth) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 3 * kPageBytes);
+  const SlabRef first = put(*a, 1, std::byte{1});
+  const auto second = a->allocate(id_of(2), kSizes);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(second.error().text(), HasSubstr("8192 bytes does not fit into the 4096"));
+}
+
+TEST(SlabStore, HeldTwice_ChargedOnce) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 2 * kPageBytes);
+  const SlabRef first = put(*a, 1, std::byte{1});
+  const auto again = a->find(id_of(1));  // a second epoch, though nothing is left of the reservation
+  ASSERT_TRUE(again.ok()) << again.error().text();
+  EXPECT_TRUE(a->holds(id_of(1)));
+  EXPECT_FALSE(a->holds(id_of(2)));
+}
+
+TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
+  const SlabRef first = put(*a, 1, std::byte{1});
+  const SlabRef second = put(*b, 1, std::byte{1});
+  EXPECT_EQ(first->gate(), second->gate());
+  EXPECT_EQ(b->free_slab_bytes(), 2 * kPageBytes);
+}
+
+TEST(SlabStore, UnpublishedSlabDropped_LeavesNothing) {
+  SlabStore store({.budget = 64 << 10});
+  auto a = reserve(store, 4 * kPageBytes);
+  { const auto slab = a->allocate(id_of(1), kSizes); }
+  EXPECT_EQ(store.usage().used, 0u);
+  EXPECT_EQ(a->free_slab_bytes(), 4 * kPageBytes);
+  EXPECT_FALSE(*a->find(id_of(1)));
+}
+
+TEST(SlabStore, ManyThreads_ShareAndFree) {
+  SlabStore store({.budget = 1 << 20});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&store] {
+      for (int round = 0; round < 50; ++round) {
+        auto mine = store.reserve({.slabs = 8 * kPageBytes});
+        ASSERT_TRUE(mine.ok());
+        for (int n = 0; n < 4; ++n) {
+          auto found = (*mine)->find(id_of(n));
+          ASSERT_TRUE(found.ok());
+          const SlabRef slab = *found ? *found : put(**mine, n, static_cast<std::byte>(n));
+          ASSERT_EQ(slab->gate()[0], static_cast<std::byte>(n));
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store.usage().reserved, 0u);
+  EXPECT_EQ(store.usage().used, 0u);
+}
+
+}  // namespace
+}  // namespace terrace::arena

@@ -1,0 +1,73 @@
+#include "tier_node/app/listen_address.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <charconv>
+#include <memory>
+
+namespace terrace::node {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+std::string numeric_host(const addrinfo& address) {
+  char text[NI_MAXHOST] = {};
+  getnameinfo(address.ai_addr, address.ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return address.ai_family == AF_INET6 ? fmt::format("[{}]", text) : text;
+}
+
+Error bad_form(const std::string& text) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--listen \"{}\" is not HOST:PORT; for example 127.0.0.1:9000 or [::1]:9000", text));
+}
+
+}  // namespace
+
+Result<ListenAddress> resolve_loopback(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return bad_form(text);
+  std::string host = text.substr(0, colon);
+  const std::string port_text = text.substr(colon + 1);
+  if (host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string::npos) {
+    return bad_form(text);
+  }
+  ListenAddress address;
+  const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), address.port);
+  if (port_text.empty() || parsed.ec != std::errc() || parsed.ptr != port_text.data() + port_text.size())
+    return bad_form(text);
+
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &list))
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--listen {}: the host is unknown: {}", text, gai_strerror(failed)));
+  const std::unique_ptr<addrinfo, FreeAddresses> addresses(list);
+  for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
+    if (!is_loopback(*each->ai_addr))
+      return Error(ErrorCode::kRefused,
+                   fmt::format("--listen {}: {} is not loopback, and beyond loopback a node needs credentials, which "
+                               "this version does not have yet; listen on 127.0.0.1",
+                               text, numeric_host(*each)));
+  address.host = numeric_host(*list);
+  return address;
+}
+
+}  // namespace terrace::node

@@ -1,0 +1,157 @@
+#include "tier_node/app/node.h"
+
+#include <fmt/core.h>
+#include <sys/utsname.h>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/base/machine_limits.h"
+#include "common/threads/cpus.h"
+#include "common/threads/pool.h"
+#include "common/transport/tcp/tcp.h"
+#include "kernels/cpu/ops/ops.h"
+#include "kernels/registry/registry.h"
+#include "kernels/selftest/selftest.h"
+#include "tier_node/app/listen_address.h"
+#include "tier_node/app/stop_signal.h"
+#include "tier_node/service/control_server.h"
+#include "tier_node/service/data_server.h"
+
+namespace terrace::node {
+namespace {
+
+// How long sessions may go on after the first signal.
+constexpr std::chrono::milliseconds kDrainTime{3'000};
+
+struct Budget {
+  std::uint64_t bytes = 0;
+  std::string why;
+};
+
+Result<Budget> choose_budget(const NodeOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
+  if (options.ram) return Budget{options.ram->value, fmt::format("--ram; {} available", format_size(available))};
+  const auto share = static_cast<std::uint64_t>(static_cast<double>(available) * kDefaultRamShare);
+  return Budget{share, fmt::format("three quarters of the {} available", format_size(available))};
+}
+
+// Weight type -> kernel, of every type this machine computes with.
+Result<std::map<std::string, std::string>> choose_kernels(const Machine& machine) {
+  std::map<std::string, std::string> chosen;
+  std::set<TensorType> types;
+  for (const kernels::WeightKernels& variant : kernels::all_weight_kernels()) types.insert(variant.type);
+  for (const TensorType type : types) {
+    TERRACE_ASSIGN_OR_RETURN(const auto kernels, kernels::select_weight_kernels(type, machine.cpu, machine.isa));
+    chosen[std::string(info(type).name)] = kernels.kernel_name;
+  }
+  return chosen;
+}
+
+Result<NodeInfo> describe(const Machine& machine, const kernels::Ops& ops, std::size_t n_threads) {
+  NodeInfo node;
+  TERRACE_ASSIGN_OR_RETURN(node.kernels, choose_kernels(machine));
+  node.isa = kernels::name(ops.isa);
+  node.threads = static_cast<std::uint32_t>(n_threads);
+  utsname system{};
+  if (uname(&system) == 0) node.machine = system.machine;
+  return node;
+}
+
+void log_start(const NodeInfo& node, const Machine& machine, const Budget& budget, const NodeOptions& options,
+               const Logger& log) {
+  log.info("instruction set {}{}; this CPU has {}", node.isa, machine.isa ? " (--isa)" : "", machine.cpu.describe());
+  for (const auto& [type, kernel] : node.kernels) log.info("kernel for {}: {}", type, kernel);
+  log.info("memory budget {} ({})", format_size(budget.bytes), budget.why);
+  log.info("{} compute threads ({})", node.threads,
+           options.threads ? "--threads" : fmt::format("{} CPUs allowed", allowed_cpus()));
+}
+
+Status self_check(const Machine& machine, const Logger& log) {
+  const auto rows = kernels::run_selftest(machine.cpu);
+  TERRACE_RETURN_IF_ERROR(kernels::check(rows));
+  log.info("self check: {} of {} equal to the contract", rows.size(), rows.size());
+  return {};
+}
+
+Result<std::optional<OwnModel>> open_own_model(const NodeOptions& options, const std::filesystem::path& cache_dir,
+                                               Parallel& parallel, const Logger& log) {
+  if (options.model.empty()) return std::optional<OwnModel>();
+  TERRACE_ASSIGN_OR_RETURN(OwnModel own, OwnModel::open(options.model, cache_dir, parallel));
+  if (!own.cache_note().empty()) log.warn("{}", own.cache_note());
+  log.info("own model {}: {} of experts, manifest {}", own.path(), format_size(own.total_bytes()),
+           security::to_hex(own.hash()));
+  return std::optional<OwnModel>(std::move(own));
+}
+
+Result<std::uint16_t> choose_data_port(const NodeOptions& options, const ListenAddress& listen) {
+  if (options.data_port) return *options.data_port;
+  if (listen.port == 0) return std::uint16_t{0};  // both are the system's choice
+  if (listen.port == 65535)
+    return Error(ErrorCode::kInvalidArgument, "--listen with port 65535 leaves no port + 1 for data; give --data-port");
+  return static_cast<std::uint16_t>(listen.port + 1);
+}
+
+// Lets sessions end, then ends them.
+void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
+  sessions.drain();
+  control.announce_drain();
+  const std::size_t open = sessions.all().size();
+  if (open > 0) log.info("draining: {} sessions have {} ms to end", open, kDrainTime.count());
+  if (!sessions.wait_drained(kDrainTime))
+    sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
+}
+
+Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
+             const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
+  transport::TcpTransport transport;
+  TERRACE_ASSIGN_OR_RETURN(const auto data, DataServer::start({transport, sessions, loader, parallel, ops, log},
+                                                              listen.with_port(data_port), {}, {}));
+  sessions.on_change([&sessions, &stop, server = data.get()] {
+    server->wake();
+    if (sessions.drained()) stop.notify();
+  });
+  node.data_port = data->port();
+  TERRACE_ASSIGN_OR_RETURN(const auto control,
+                           ControlServer::start(listen.with_port(listen.port), sessions, loader, node));
+  log.info("data port {}", data->port());
+  fmt::print(stderr, "listening on {}\n", control->address());
+  std::fflush(stderr);
+
+  if (stop.wait()) {
+    log.info("signal received");
+    stop.restore();
+  }
+  drain(sessions, *control, log);
+  return {};
+}
+
+}  // namespace
+
+Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const ListenAddress listen, resolve_loopback(options.listen));
+  TERRACE_ASSIGN_OR_RETURN(const std::uint16_t data_port, choose_data_port(options, listen));
+  TERRACE_ASSIGN_OR_RETURN(const auto stop, StopSignal::create());
+  const Machine machine{kernels::detect_cpu_features(), options.isa};
+  TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
+  TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
+  TERRACE_ASSIGN_OR_RETURN(const auto pool,
+                           Pool::create({.n_workers = options.threads ? *options.threads : default_thread_count()}));
+  TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, pool->n_workers()));
+  log_start(node, machine, budget, options, log);
+  TERRACE_RETURN_IF_ERROR(self_check(machine, log));
+  TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));
+
+  arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
+  TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, {.machine = machine}, log));
+  SlabLoader loader(own ? &*own : nullptr, log);
+  const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
+  if (served.ok()) log.info("stopped");
+  return served;
+}
+
+}  // namespace terrace::node

@@ -1,0 +1,32 @@
+#include "tier_node/app/options.h"
+
+namespace terrace::node {
+
+OptionTable make_option_table(NodeOptions* options) {
+  OptionTable table("terrace-node", "Computes experts for coordinators: a tier node.");
+  table.group("Network");
+  table.add("listen", &options->listen, "where coordinators reach this node; port 0: the system's choice")
+      .value_name("HOST:PORT");
+  table.add("data-port", &options->data_port, "port of the data connections")
+      .value_name("PORT")
+      .default_text("the port of --listen + 1");
+  table.group("Work");
+  table.add("model", &options->model, "own copy of a model: its experts need not be sent to this node")
+      .value_name("FILE")
+      .default_text("none");
+  table.add("ram", &options->ram, "memory for all sessions together: experts, receive windows, scratch")
+      .value_name("SIZE")
+      .default_text("three quarters of what is available at start");
+  table.add("threads", &options->threads, "threads that compute")
+      .short_name('t')
+      .range(1, 1024)
+      .default_text("the CPUs this process may use");
+  table
+      .add_choice("isa", &options->isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
+                  "use exactly this instruction set; refused where the CPU lacks it")
+      .default_text("the widest this CPU has");
+  add_log_options(table, &options->log);
+  return table;
+}
+
+}  // namespace terrace::node

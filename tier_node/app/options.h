@@ -1,0 +1,31 @@
+// The flags of terrace-node (cli.md): declared beside the struct they fill.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/units.h"
+#include "kernels/cpu/isa.h"
+
+namespace terrace::node {
+
+struct NodeOptions {
+  std::string listen = "127.0.0.1:9000";
+  std::optional<std::uint16_t> data_port;  // empty: the control port + 1
+  std::filesystem::path model;             // empty: no copy of its own
+  std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
+  std::optional<std::uint32_t> threads;    // empty: default_thread_count()
+  std::optional<kernels::Isa> isa;
+  LogOptions log;
+};
+
+// Of the memory that the machine has available at start; the rest is for the page cache, buffers and others.
+inline constexpr double kDefaultRamShare = 0.75;
+
+OptionTable make_option_table(NodeOptions* options);
+
+}  // namespace terrace::node

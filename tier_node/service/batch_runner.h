@@ -1,0 +1,54 @@
+// Computes one batch, range by range, and packs each range's reply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/parallel.h"
+#include "common/base/result.h"
+#include "kernels/executor/executor.h"
+#include "tier_node/service/out_frame.h"
+#include "tier_node/service/work.h"
+
+namespace terrace::node {
+
+// One call at a time. Scratch grows to the largest batch seen and is kept.
+class BatchRunner {
+ public:
+  // All are borrowed. Two runners may share `parallel` as long as one runs only inside the other's hook.
+  BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames);
+
+  // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows.
+  // between_slices: as for the Executor; false ends the batch with kDeadline, ranges already emitted stand.
+  Status run(const Work& work, FunctionRef<void(OutFramePtr)> emit, kernels::Executor::BetweenSlices between_slices);
+
+ private:
+  // The pairs of one range, rows counted from the range's first.
+  struct Range {
+    wire::RowRange rows;
+    std::span<const kernels::Pair> pairs;
+    kernels::BatchView batch;
+  };
+  Range select_range(const Work& work, std::size_t index);
+  Status compute_sums(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
+                      OutFrame& reply);
+  Status compute_slots(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
+                       OutFrame& reply);
+  void pack_sums(std::size_t d_model, OutFrame& reply);
+
+  Parallel& parallel_;
+  FramePool& frames_;
+  kernels::Executor executor_;
+  std::vector<kernels::Pair> pairs_;
+  std::vector<std::uint32_t> rows_;        // of the range that have a pair, rising, from the range's first
+  std::vector<std::uint8_t> has_pair_;     // [rows of the range]
+  std::vector<std::uint8_t> failed_;       // [rows of the range]
+  std::vector<std::int64_t> sums_;         // [rows of the range, d_model]
+  std::vector<std::byte> packed_;          // [rows with a pair], each at its widest
+  std::vector<std::size_t> packed_bytes_;  // [rows with a pair]
+};
+
+}  // namespace terrace::node

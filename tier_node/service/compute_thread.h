@@ -1,0 +1,39 @@
+// The one thread that computes: takes batches from the queue, runs them on the pool, hands replies to the I/O thread.
+//
+// A prompt batch is worked in slices; between two of them every decode batch that waits is run first, on an executor
+// of its own. A decode batch is not interrupted.
+#pragma once
+
+#include <thread>
+
+#include "common/base/parallel.h"
+#include "kernels/cpu/ops/ops.h"
+#include "tier_node/service/batch_runner.h"
+#include "tier_node/service/work.h"
+#include "tier_node/service/work_queue.h"
+
+namespace terrace::node {
+
+class ComputeThread {
+ public:
+  // All are borrowed and outlive it; the thread starts at once and is the only one that uses `parallel`.
+  ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, WorkQueue& queue, CompletionSink& sink);
+  // Stops the queue and waits for the batch in hand, which ends at its next slice.
+  ~ComputeThread();
+  ComputeThread(const ComputeThread&) = delete;
+  ComputeThread& operator=(const ComputeThread&) = delete;
+
+ private:
+  void loop();
+  void run(Work& work, BatchRunner& runner, bool let_decode_pass);
+  bool between_slices(const Work& work, bool let_decode_pass);
+
+  BatchRunner outer_;
+  BatchRunner inner_;  // decode batches between the slices of a prompt's
+  WorkQueue& queue_;
+  CompletionSink& sink_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace terrace::node

@@ -1,0 +1,313 @@
+#include "tier_node/service/control_server.h"
+
+#include <fmt/core.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "common/base/version.h"
+#include "terrace/v1/node.grpc.pb.h"
+
+namespace terrace::node {
+namespace {
+
+namespace v1 = ::terrace::v1;
+
+constexpr int kMaxMessageBytes = 64 << 20;  // manifests of two million slabs
+constexpr int kMaxThreads = 256;            // of gRPC: streams hold one each
+constexpr std::chrono::milliseconds kAssignInterval{250};
+constexpr std::chrono::milliseconds kCancelInterval{100};  // how late a client that has gone is noticed
+constexpr std::uint32_t kMinStatusInterval = 50;           // ms
+
+// Only codes that the other side tells apart; UNAVAILABLE always means that the node is not there.
+grpc::StatusCode code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::kNotFound:
+    case ErrorCode::kStaleEpoch:
+      return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::kCorrupt:
+      return grpc::StatusCode::DATA_LOSS;
+    case ErrorCode::kOutOfMemory:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case ErrorCode::kBusy:
+      return grpc::StatusCode::ABORTED;
+    case ErrorCode::kPeerGone:
+      return grpc::StatusCode::UNAVAILABLE;
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kRefused:
+    case ErrorCode::kDeadline:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    default:
+      return grpc::StatusCode::INTERNAL;
+  }
+}
+
+grpc::Status to_grpc(const Status& status) {
+  return status.ok() ? grpc::Status::OK : grpc::Status(code_of(status.error().code()), status.error().text());
+}
+
+std::vector<ShareItem> items_of(const v1::AssignRequest& request) {
+  std::vector<ShareItem> items;
+  for (const v1::LayerShare& layer : request.layers())
+    for (const std::uint32_t expert : layer.experts()) items.push_back({layer.layer(), expert});
+  return items;
+}
+
+v1::AssignProgress to_message(const AssignProgress& progress) {
+  v1::AssignProgress message;
+  message.set_ready(progress.ready);
+  message.set_slabs_total(progress.slabs_total);
+  message.set_slabs_ready(progress.slabs_ready);
+  message.set_bytes_ready(progress.bytes_ready);
+  v1::LayerShare* layer = nullptr;
+  for (const ShareItem& item : progress.wanted) {
+    if (layer == nullptr || layer->layer() != item.layer) {
+      layer = message.add_wanted();
+      layer->set_layer(item.layer);
+    }
+    layer->add_experts(item.expert);
+  }
+  return message;
+}
+
+void describe_session(Session& session, v1::SessionStatus& message) {
+  const Session::EpochSummary epoch = session.newest_epoch();
+  const Counters& counters = session.counters();
+  message.set_session(session.id());
+  message.set_coordinator(session.coordinator());
+  message.set_epoch(epoch.number);
+  message.set_experts(epoch.n_slabs);
+  message.set_batches(counters.batches);
+  message.set_rows(counters.rows);
+  message.set_pairs(counters.pairs);
+  message.set_bytes_sent(counters.bytes_sent);
+  message.set_bytes_received(counters.bytes_received);
+  message.set_compute_us(counters.compute_us);
+}
+
+class NodeService final : public v1::Node::Service {
+ public:
+  NodeService(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info)
+      : sessions_(sessions), loader_(loader), info_(info) {}
+
+  void set_listen(std::string listen) { listen_ = std::move(listen); }
+
+  // Streams end, now and later.
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stopped_.notify_all();
+  }
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeReply* reply) override {
+    const arena::StoreUsage memory = sessions_.store().usage();
+    reply->set_version(version());
+    reply->mutable_protocol()->set_min(kProtocolMin);
+    reply->mutable_protocol()->set_max(kProtocolMax);
+    reply->set_numerics_version(kNumericsVersion);
+    reply->set_boot_id(sessions_.boot_id());
+    reply->set_isa(info_.isa);
+    reply->mutable_kernels()->insert(info_.kernels.begin(), info_.kernels.end());
+    reply->set_memory_budget(memory.budget);
+    reply->set_memory_free(memory.budget - memory.reserved);
+    reply->set_threads(info_.threads);
+    reply->set_data_port(info_.data_port);
+    for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
+    reply->set_machine(info_.machine);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
+                           v1::OpenSessionReply* reply) override {
+    OpenRequest open;
+    open.protocol_min = request->protocol().min();
+    open.protocol_max = request->protocol().max();
+    open.numerics_version = request->numerics_version();
+    open.required_capabilities.assign(request->required_capabilities().begin(),
+                                      request->required_capabilities().end());
+    open.manifest = std::as_bytes(std::span(request->manifest()));
+    open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame()};
+    open.coordinator = request->coordinator();
+    const auto opened = sessions_.open(open);
+    if (!opened.ok()) return to_grpc(opened.error());
+    const Session& session = *opened->session;
+    reply->set_protocol(opened->protocol);
+    reply->set_session(session.id());
+    reply->set_boot_id(sessions_.boot_id());
+    reply->set_token(session.token().data(), session.token().size());
+    reply->set_data_port(info_.data_port);
+    reply->set_largest_frame(session.limits().largest_frame);
+    reply->set_has_model(loader_.has_model(session));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest* request, v1::ReserveReply* reply) override {
+    const auto session = sessions_.find(request->session());
+    if (!session.ok()) return to_grpc(session.error());
+    const auto reserved = (*session)->reserve(
+        sessions_.store(), {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()});
+    if (!reserved.ok()) return to_grpc(reserved.error());
+    // Touching may have taken longer than the lease was.
+    (void)sessions_.heartbeat(request->session());
+    reply->set_reserved_bytes(*reserved);
+    reply->set_lease_ms(static_cast<std::uint32_t>(sessions_.lease().count()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request, v1::ReleaseReply*) override {
+    const auto session = sessions_.find(request->session());
+    return session.ok() ? to_grpc((*session)->release()) : to_grpc(session.error());
+  }
+
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request, v1::HeartbeatReply*) override {
+    return to_grpc(sessions_.heartbeat(request->session()));
+  }
+
+  grpc::Status Assign(grpc::ServerContext* context, const v1::AssignRequest* request,
+                      grpc::ServerWriter<v1::AssignProgress>* writer) override {
+    const auto session = sessions_.find(request->session());
+    if (!session.ok()) return to_grpc(session.error());
+    const auto assignment = (*session)->begin_assign(request->epoch(), items_of(*request));
+    if (!assignment.ok()) return to_grpc(assignment.error());
+    if (!(*assignment)->finished()) loader_.start(*session, *assignment);
+    return follow(*context, **session, *assignment, *writer);
+  }
+
+  grpc::Status Forget(grpc::ServerContext*, const v1::ForgetRequest* request, v1::ForgetReply*) override {
+    const auto session = sessions_.find(request->session());
+    return session.ok() ? to_grpc((*session)->forget(request->epoch())) : to_grpc(session.error());
+  }
+
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+                            v1::CloseSessionReply*) override {
+    return to_grpc(sessions_.close(request->session()));
+  }
+
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
+                      grpc::ServerWriter<v1::StatusReply>* writer) override {
+    const std::chrono::milliseconds interval(std::max(request->interval_ms(), kMinStatusInterval));
+    while (writer->Write(status_now()) && request->interval_ms() != 0) {
+      const auto next = std::chrono::steady_clock::now() + interval;
+      while (std::chrono::steady_clock::now() < next) {
+        const auto left = next - std::chrono::steady_clock::now();
+        if (context->IsCancelled() || pause(std::min<std::chrono::nanoseconds>(left, kCancelInterval)))
+          return grpc::Status::OK;
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*, v1::DrainReply*) override {
+    sessions_.drain();
+    return grpc::Status::OK;
+  }
+
+ private:
+  // The first answer at once, then at least twice a second until the epoch is live.
+  grpc::Status follow(grpc::ServerContext& context, Session& session, const AssignmentRef& assignment,
+                      grpc::ServerWriter<v1::AssignProgress>& writer) {
+    AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));
+    while (!progress.failed) {
+      const bool heard = writer.Write(to_message(progress));
+      if (progress.ready) return grpc::Status::OK;
+      if (!heard || context.IsCancelled() || pause(std::chrono::milliseconds(0))) {
+        session.abandon_assign(assignment, Error(ErrorCode::kPeerGone, "nobody waits for this assignment any more"));
+        return grpc::Status::CANCELLED;
+      }
+      progress = assignment->wait(kAssignInterval);
+    }
+    return to_grpc(*progress.failed);
+  }
+
+  v1::StatusReply status_now() {
+    v1::StatusReply reply;
+    reply.set_listen(listen_);
+    reply.set_boot_id(sessions_.boot_id());
+    reply.set_version(version());
+    reply.set_numerics_version(kNumericsVersion);
+    reply.set_state(sessions_.draining() ? "draining" : "ok");
+    reply.set_isa(info_.isa);
+    reply.mutable_kernels()->insert(info_.kernels.begin(), info_.kernels.end());
+    const arena::StoreUsage memory = sessions_.store().usage();
+    reply.mutable_memory()->set_budget(memory.budget);
+    reply.mutable_memory()->set_reserved(memory.reserved);
+    reply.mutable_memory()->set_used(memory.used);
+    for (const SessionRef& session : sessions_.all()) describe_session(*session, *reply.add_sessions());
+    return reply;
+  }
+
+  // True: the server stops.
+  bool pause(std::chrono::nanoseconds time) {
+    std::unique_lock lock(mutex_);
+    return stopped_.wait_for(lock, time, [this] { return stopping_; });
+  }
+
+  SessionTable& sessions_;
+  SlabLoader& loader_;
+  const NodeInfo info_;
+  std::string listen_;  // before the first call
+
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+};
+
+std::string with_port(const std::string& address, int port) {
+  return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
+}
+
+}  // namespace
+
+struct ControlServer::Impl {
+  Impl(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info) : service(sessions, loader, info) {}
+
+  NodeService service;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  std::string address;
+};
+
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address, SessionTable& sessions,
+                                                            SlabLoader& loader, const NodeInfo& info) {
+  // Process-wide switches of gRPC, which have to be on before a server is built.
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  auto impl = std::make_unique<Impl>(sessions, loader, info);
+  grpc::ResourceQuota quota;
+  quota.SetMaxThreads(kMaxThreads);
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetResourceQuota(quota);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);
+  builder.RegisterService(&impl->service);
+  impl->server = builder.BuildAndStart();
+  if (!impl->server || impl->port == 0)
+    return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on; is the port in use?", address));
+  impl->address = with_port(address, impl->port);
+  impl->service.set_listen(impl->address);
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
+}
+
+ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ControlServer::~ControlServer() {
+  impl_->service.stop();
+  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+}
+
+std::uint16_t ControlServer::port() const { return static_cast<std::uint16_t>(impl_->port); }
+const std::string& ControlServer::address() const { return impl_->address; }
+
+void ControlServer::announce_drain() { impl_->server->GetHealthCheckService()->SetServingStatus(false); }
+
+}  // namespace terrace::node

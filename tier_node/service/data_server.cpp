@@ -1,0 +1,205 @@
+#include "tier_node/service/data_server.h"
+
+#include <fmt/core.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace terrace::node {
+namespace {
+
+// Events of one connection before the others get their turn.
+constexpr std::size_t kEventsPerTurn = 16;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const std::string& address,
+                                                      const transport::Options& transport_options,
+                                                      const DataServerOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, transport_options));
+  const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (event_fd < 0)
+    return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
+  return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));
+}
+
+DataServer::DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
+                       const DataServerOptions& options)
+    : parts_(parts),
+      options_(options),
+      listener_(std::move(listener)),
+      event_fd_(event_fd),
+      port_(listener_->port()),
+      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, queue_, *this)),
+      io_thread_([this] { loop(); }) {}
+
+DataServer::~DataServer() {
+  stop_requested_.store(true, std::memory_order_release);
+  wake();
+  io_thread_.join();
+  compute_.reset();
+  ::close(event_fd_);
+}
+
+void DataServer::wake() {
+  const std::uint64_t one = 1;
+  // Full is as good as written: the reader wakes either way.
+  [[maybe_unused]] const ssize_t written = ::write(event_fd_, &one, sizeof one);
+}
+
+void DataServer::post(Completion completion) {
+  {
+    const std::lock_guard lock(handed_back_mutex_);
+    completions_.push_back(std::move(completion));
+  }
+  wake();
+}
+
+void DataServer::loop() {
+  bool more = false;
+  while (true) {
+    wait(more);
+    if (stop_requested_.load(std::memory_order_acquire) && !stopping_) begin_stop();
+    take_handed_back();
+    accept_all();
+    more = false;
+    for (const auto& peer : peers_) {
+      more |= serve(*peer);
+      follow_session(*peer);
+      check_deadline(*peer);
+      peer->flush_credit();
+    }
+    std::erase_if(peers_, [](const auto& peer) { return peer->finished(); });
+    if (stopping_ && peers_.empty()) return;
+  }
+}
+
+void DataServer::begin_stop() {
+  stopping_ = true;
+  listener_.reset();
+  const Error why(ErrorCode::kPeerGone, "this node is shutting down");
+  for (const auto& peer : peers_) {
+    cancel_works(*peer);
+    peer->close(&why, now() + options_.stop_grace);
+  }
+}
+
+void DataServer::wait(bool more_to_do) {
+  poll_fds_.clear();
+  poll_fds_.push_back({event_fd_, POLLIN, 0});
+  if (listener_) poll_fds_.push_back({listener_->wait_fd(), POLLIN, 0});
+  for (const auto& peer : peers_)
+    if (peer->state() != Peer::State::kClosed)
+      poll_fds_.push_back({peer->connection().wait_fd(), peer->connection().wait_events(), 0});
+  ::poll(poll_fds_.data(), poll_fds_.size(), more_to_do ? 0 : next_timeout_ms());
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t read = ::read(event_fd_, &count, sizeof count);
+}
+
+int DataServer::next_timeout_ms() const {
+  TimePoint next = TimePoint::max();
+  for (const auto& peer : peers_)
+    if (peer->state() == Peer::State::kMute || peer->state() == Peer::State::kClosing)
+      next = std::min(next, peer->deadline());
+  if (next == TimePoint::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+void DataServer::accept_all() {
+  while (listener_) {
+    auto accepted = listener_->accept();
+    if (!accepted.ok()) {
+      parts_.log.error("data port: {}; no further connections are accepted", accepted.error().text());
+      listener_.reset();
+      return;
+    }
+    if (!*accepted) return;
+    drop_oldest_mute();
+    peers_.push_back(std::make_unique<Peer>(next_peer_++, std::move(*accepted), frames_, now() + options_.hello_timeout));
+  }
+}
+
+void DataServer::drop_oldest_mute() {
+  std::size_t mute = 0;
+  Peer* oldest = nullptr;
+  for (const auto& peer : peers_) {
+    if (peer->state() != Peer::State::kMute) continue;
+    if (mute++ == 0) oldest = peer.get();
+  }
+  if (mute < options_.max_mute) return;
+  const Error why(ErrorCode::kBusy, fmt::format("{} connections have not said hello; this is the oldest", mute));
+  end_peer(*oldest, &why);
+}
+
+Peer* DataServer::find(std::uint64_t id) {
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->id() == id; });
+  return found == peers_.end() ? nullptr : found->get();
+}
+
+// True: there may be more events.
+bool DataServer::serve(Peer& peer) {
+  if (peer.state() == Peer::State::kClosed) return false;
+  std::array<transport::Event, kEventsPerTurn> events;
+  const std::size_t n_events = peer.connection().poll(events);
+  for (const transport::Event& event : std::span(events).first(n_events)) {
+    switch (event.kind) {
+      case transport::Event::Kind::kSent:
+        peer.sent(event.ticket);
+        break;
+      case transport::Event::Kind::kReceived:
+        on_frame(peer, event.frame);
+        break;
+      case transport::Event::Kind::kClosed:
+        cancel_works(peer);
+        peer.closed();
+        break;
+    }
+  }
+  return n_events == events.size();
+}
+
+void DataServer::check_deadline(Peer& peer) {
+  if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
+    const Error why(ErrorCode::kDeadline,
+                    fmt::format("no hello came within {} ms", options_.hello_timeout.count()));
+    end_peer(peer, &why);
+  } else if (peer.state() == Peer::State::kClosing && peer.deadline() <= now()) {
+    peer.abort();
+  }
+}
+
+void DataServer::follow_session(Peer& peer) {
+  if (peer.state() != Peer::State::kOpen || !peer.session()->ended()) return;
+  end_peer(peer, peer.session()->closed_by_wish() ? nullptr : &peer.session()->end_reason());
+}
+
+void DataServer::end_peer(Peer& peer, const Error* why) {
+  if (why != nullptr) parts_.log.info("{}: closed: {}", peer.name(), why->text());
+  cancel_works(peer);
+  peer.close(why, now() + options_.linger);
+}
+
+// What is wrong with a connection is wrong with its session.
+void DataServer::fail(Peer& peer, const Error& error) {
+  if (peer.session()) {
+    peer.session()->end(error);
+    follow_session(peer);
+  } else {
+    end_peer(peer, &error);
+  }
+}
+
+void DataServer::cancel_works(Peer& peer) {
+  while (Work* work = queue_.remove(peer.id(), 0)) finish_work(*work);
+  for (Work* work : peer.works()) work->cancelled.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace terrace::node

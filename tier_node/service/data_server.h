@@ -1,0 +1,135 @@
+// The data plane: one I/O thread that accepts connections, checks who they are, decodes frames, keeps credit, and
+// sends what the compute thread and the slab loader hand back. It computes nothing and waits for nobody.
+//
+// A connection that breaks a rule ends its session with an error that says which; every other goes on. Rules and
+// answers: docs/wire.md.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/base/parallel.h"
+#include "common/base/result.h"
+#include "common/transport/connection.h"
+#include "kernels/cpu/ops/ops.h"
+#include "tier_node/service/compute_thread.h"
+#include "tier_node/service/peer.h"
+#include "tier_node/service/work_queue.h"
+#include "tier_node/session/session_table.h"
+#include "tier_node/session/slab_loader.h"
+
+namespace terrace::node {
+
+struct DataServerOptions {
+  std::chrono::milliseconds hello_timeout{5'000};  // for connections that say nothing
+  std::size_t max_mute = 64;                       // so many of those; the oldest makes room
+  std::chrono::milliseconds linger{1'000};         // to send the last words to a connection that ends
+  std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops
+};
+
+class DataServer final : public CompletionSink {
+ public:
+  // What it works with; all borrowed, all outlive it. `parallel` is used by its compute thread alone.
+  struct Parts {
+    transport::Transport& transport;
+    SessionTable& sessions;
+    SlabLoader& loader;
+    Parallel& parallel;
+    const kernels::Ops& ops;
+    Logger log;
+  };
+
+  // Listens on `address` (HOST:PORT) and starts both threads. Errors as Transport::listen.
+  static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
+                                                   const transport::Options& transport_options,
+                                                   const DataServerOptions& options);
+  // Says goodbye to every connection, within the grace, and waits for the batch in hand.
+  ~DataServer() override;
+  DataServer(const DataServer&) = delete;
+  DataServer& operator=(const DataServer&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  // A session has ended: look. Any thread.
+  void wake();
+  // The compute thread.
+  void post(Completion completion) override;
+
+ private:
+  // A frame that the loader is done with.
+  struct Returned {
+    std::uint64_t peer = 0;
+    std::span<const std::byte> frame;
+  };
+
+  DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
+             const DataServerOptions& options);
+
+  void loop();
+  void wait(bool more_to_do);
+  int next_timeout_ms() const;
+  void begin_stop();
+
+  void accept_all();
+  void drop_oldest_mute();
+  Peer* find(std::uint64_t id);
+  bool serve(Peer& peer);
+  void check_deadline(Peer& peer);
+  void follow_session(Peer& peer);
+  void end_peer(Peer& peer, const Error* why);
+  void fail(Peer& peer, const Error& error);
+  void cancel_works(Peer& peer);
+
+  void on_frame(Peer& peer, std::span<const std::byte> bytes);
+  Status dispatch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Status on_hello(Peer& peer, const wire::Frame& frame);
+  Status on_batch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Status check_batch(const Peer& peer, const wire::BatchView& batch) const;
+  Result<EpochRef> find_share(const Peer& peer, const wire::BatchView& batch) const;
+  Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
+  void on_cancel(Peer& peer, std::uint64_t sequence);
+
+  void take_handed_back();
+  void on_completion(Completion& completion);
+  void return_credit(Work& work, Peer& peer);
+  void finish_work(Work& work);
+  Work& new_work();
+
+  const Parts parts_;
+  const DataServerOptions options_;
+  std::unique_ptr<transport::Listener> listener_;  // null when stopping
+  const int event_fd_;
+  const std::uint16_t port_;
+  std::atomic<bool> stop_requested_ = false;
+
+  FramePool frames_;
+  WorkQueue queue_;
+
+  // The I/O thread's.
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::uint64_t next_peer_ = 1;
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Work>> all_works_;
+  std::vector<Work*> free_works_;
+  std::vector<Completion> handled_completions_;
+  std::vector<Returned> handled_returns_;
+  std::vector<pollfd> poll_fds_;
+
+  std::mutex handed_back_mutex_;  // guards the next two; they are bounded by the credit of all lanes
+  std::vector<Completion> completions_;
+  std::vector<Returned> returns_;
+
+  std::unique_ptr<ComputeThread> compute_;
+  std::thread io_thread_;
+};
+
+}  // namespace terrace::node

@@ -1,0 +1,228 @@
+// What the data server does with each frame, and with what comes back from the other threads.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/security/constant_time.h"
+#include "tier_node/service/data_server.h"
+
+namespace terrace::node {
+
+void DataServer::on_frame(Peer& peer, std::span<const std::byte> bytes) {
+  peer.hold();
+  const bool listens = peer.state() == Peer::State::kMute || peer.state() == Peer::State::kOpen;
+  if (!listens) return peer.release(bytes);
+  if (peer.session()) peer.session()->counters().bytes_received += bytes.size();
+
+  const auto frame = wire::decode_frame(bytes);
+  const Status done = frame.ok() ? dispatch(peer, *frame, bytes) : Status(frame.error());
+  if (done.ok()) return;
+  fail(peer, done.error());
+  peer.release(bytes);
+}
+
+// Releases `bytes`, or hands them on, unless it returns an error.
+Status DataServer::dispatch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  const wire::FrameHeader& header = frame.header;
+  if (peer.state() == Peer::State::kMute) {
+    TERRACE_RETURN_IF_ERROR(on_hello(peer, frame));
+    peer.release(bytes);
+    return {};
+  }
+  if (header.session != peer.session()->id() || header.lane != peer.lane())
+    return Error(ErrorCode::kCorrupt, fmt::format("a {} frame names session {:016x}, lane {} on a connection of "
+                                                  "session {:016x}, lane {}",
+                                                  wire::name(header.type), header.session, wire::name(header.lane),
+                                                  peer.session()->id(), wire::name(peer.lane())));
+  switch (header.type) {
+    case wire::FrameType::kBatch:
+      return on_batch(peer, frame, bytes);
+    case wire::FrameType::kSlab:
+      return on_slab(peer, frame, bytes);
+    case wire::FrameType::kPing:
+      peer.send_plain(wire::FrameType::kPong, header.sequence);
+      break;
+    case wire::FrameType::kPong:
+    case wire::FrameType::kCredit:  // replies need none: a batch carries its reply's
+      break;
+    case wire::FrameType::kCancel:
+      on_cancel(peer, header.sequence);
+      break;
+    case wire::FrameType::kError: {
+      TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
+      parts_.log.warn("{}: the coordinator says: {}", peer.name(), message.text);
+      break;
+    }
+    case wire::FrameType::kClose:
+      end_peer(peer, nullptr);
+      break;
+    default:
+      return Error(ErrorCode::kCorrupt, fmt::format("a coordinator does not send {} frames", wire::name(header.type)));
+  }
+  peer.release(bytes);
+  return {};
+}
+
+Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
+  if (frame.header.type != wire::FrameType::kHello)
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("the first frame is {}, not hello", wire::name(frame.header.type)));
+  TERRACE_ASSIGN_OR_RETURN(const wire::Hello hello, wire::read_hello(frame));
+  // One answer for an unknown session and a wrong token: a stranger learns nothing from it.
+  const Error refused(ErrorCode::kRefused, "no session of this node has this id and token");
+  const auto session = parts_.sessions.find(frame.header.session);
+  if (!session.ok()) return refused;
+  if (!security::constant_time_equal((*session)->token(), hello.token)) return refused;
+
+  const wire::Lane lane = frame.header.lane;
+  if (hello.socket_index != 0)
+    return Error(ErrorCode::kRefused, fmt::format("socket {} of lane {}: this node takes one socket a lane",
+                                                  hello.socket_index, wire::name(lane)));
+  for (const auto& other : peers_)
+    if (other->state() == Peer::State::kOpen && other->session() == *session && other->lane() == lane)
+      return Error(ErrorCode::kRefused, fmt::format("lane {} of {} is connected already", wire::name(lane),
+                                                    (*session)->name()));
+  if (hello.largest_frame < (*session)->limits().largest_peer_frame)
+    return Error(ErrorCode::kRefused, fmt::format("hello takes frames of {} bytes, the session was opened with {}",
+                                                  hello.largest_frame, (*session)->limits().largest_peer_frame));
+  peer.open(*session, lane);
+  return {};
+}
+
+Status DataServer::check_batch(const Peer& peer, const wire::BatchView& batch) const {
+  const Model::Layer& layer = peer.session()->model().layer(batch.layer);
+  if (!layer.has_experts)
+    return Error(ErrorCode::kCorrupt, fmt::format("batch {} is for layer {}, which has no experts", batch.sequence,
+                                                  batch.layer));
+  if (batch.info.gate_class != layer.kernels.gate_class() || batch.info.up_class != layer.kernels.up_class())
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("batch {} of layer {} brings rows of {} and {}, gate and up need {} and {}",
+                             batch.sequence, batch.layer, name(batch.info.gate_class), name(batch.info.up_class),
+                             name(layer.kernels.gate_class()), name(layer.kernels.up_class())));
+  return {};
+}
+
+// The batch's epoch, which holds every expert that the batch names.
+Result<EpochRef> DataServer::find_share(const Peer& peer, const wire::BatchView& batch) const {
+  auto epoch = peer.session()->find_epoch(batch.epoch);
+  if (!epoch.ok()) return epoch.error().in(fmt::format("batch {}", batch.sequence));
+  for (const wire::Pair& pair : batch.pairs)
+    if (!(*epoch)->holds(batch.layer, pair.expert))
+      return Error(ErrorCode::kRefused,
+                   fmt::format("batch {} names expert {} of layer {}, which is not in this node's share of epoch {}",
+                               batch.sequence, pair.expert, batch.layer, batch.epoch));
+  return epoch;
+}
+
+Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  if (peer.lane() == wire::Lane::kWeights)
+    return Error(ErrorCode::kCorrupt, "a batch came on the weights lane");
+  TERRACE_RETURN_IF_ERROR(peer.take_credit(bytes.size(), frame.header.sequence));
+  TERRACE_ASSIGN_OR_RETURN(const wire::BatchView batch, wire::read_batch(frame, peer.session()->limits().batch));
+  TERRACE_RETURN_IF_ERROR(check_batch(peer, batch));
+  auto epoch = find_share(peer, batch);
+  if (!epoch.ok()) {
+    // The batch is in order, only this node cannot do it: an answer, not the end.
+    peer.return_credit(bytes.size());
+    peer.release(bytes);
+    peer.send_error(batch.sequence, epoch.error());
+    return {};
+  }
+  Work& work = new_work();
+  work.peer = peer.id();
+  work.session = peer.session();
+  work.epoch = std::move(epoch).value();
+  work.batch = batch;
+  work.frame = bytes;
+  work.owes_credit = true;
+  work.arrived = std::chrono::steady_clock::now();
+  work.cancelled.store(false, std::memory_order_relaxed);
+  peer.works().push_back(&work);
+  queue_.push(work);
+  return {};
+}
+
+Status DataServer::on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  if (peer.lane() != wire::Lane::kWeights)
+    return Error(ErrorCode::kCorrupt, fmt::format("a slab piece came on lane {}", wire::name(peer.lane())));
+  TERRACE_RETURN_IF_ERROR(peer.take_credit(bytes.size(), frame.header.sequence));
+  TERRACE_ASSIGN_OR_RETURN(const wire::SlabPieceView piece, wire::read_slab_piece(frame));
+  parts_.loader.receive(peer.session(), piece, [this, id = peer.id(), bytes] {
+    {
+      const std::lock_guard lock(handed_back_mutex_);
+      returns_.push_back({id, bytes});
+    }
+    wake();
+  });
+  return {};
+}
+
+void DataServer::on_cancel(Peer& peer, std::uint64_t sequence) {
+  if (sequence == 0) return;
+  if (Work* queued = queue_.remove(peer.id(), sequence)) return finish_work(*queued);
+  for (Work* work : peer.works())
+    if (work->batch.sequence == sequence) work->cancelled.store(true, std::memory_order_relaxed);
+}
+
+void DataServer::take_handed_back() {
+  {
+    const std::lock_guard lock(handed_back_mutex_);
+    handled_completions_.swap(completions_);
+    handled_returns_.swap(returns_);
+  }
+  for (Completion& completion : handled_completions_) on_completion(completion);
+  for (const Returned& returned : handled_returns_) {
+    Peer* const peer = find(returned.peer);
+    peer->return_credit(returned.frame.size());
+    peer->release(returned.frame);
+  }
+  handled_completions_.clear();
+  handled_returns_.clear();
+}
+
+void DataServer::on_completion(Completion& completion) {
+  Work& work = *completion.work;
+  Peer* const peer = find(work.peer);
+  const bool wanted = peer->state() == Peer::State::kOpen && !work.cancelled.load(std::memory_order_relaxed);
+  if (completion.reply) {
+    if (!wanted) return frames_.give(std::move(completion.reply));
+    // The last reply says that the next batch may come; this one's memory is free before that can have arrived.
+    if (completion.reply->reply.range_index + 1 == work.batch.info.n_ranges) return_credit(work, *peer);
+    const Status sent = peer->send_reply(work, std::move(completion.reply));
+    if (sent.ok()) return;
+    work.cancelled.store(true, std::memory_order_relaxed);
+    peer->send_error(work.batch.sequence, sent.error());
+    return;
+  }
+  if (wanted && completion.error) peer->send_error(work.batch.sequence, *completion.error);
+  finish_work(work);
+}
+
+void DataServer::return_credit(Work& work, Peer& peer) {
+  if (!std::exchange(work.owes_credit, false)) return;
+  peer.return_credit(work.frame.size());
+}
+
+// The batch's memory is the connection's again, its credit the coordinator's.
+void DataServer::finish_work(Work& work) {
+  Peer* const peer = find(work.peer);
+  std::erase(peer->works(), &work);
+  return_credit(work, *peer);
+  peer->release(work.frame);
+  work.session.reset();
+  work.epoch.reset();
+  free_works_.push_back(&work);
+}
+
+Work& DataServer::new_work() {
+  if (free_works_.empty()) {
+    all_works_.push_back(std::make_unique<Work>());
+    free_works_.push_back(all_works_.back().get());
+  }
+  Work* const work = free_works_.back();
+  free_works_.pop_back();
+  return *work;
+}
+
+}  // namespace terrace::node

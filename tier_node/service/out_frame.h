@@ -1,0 +1,58 @@
+// A frame on its way out together with everything its parts point to, and where such frames are kept for reuse.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/wire/frame.h"
+#include "common/wire/messages.h"
+
+namespace terrace::node {
+
+// Stays where it is from send() to kSent. What is not used by a frame's type is empty.
+struct OutFrame {
+  wire::FrameHeader header;
+
+  // kReply
+  wire::ReplyInfo reply;
+  wire::ReplyForm form = wire::ReplyForm::kSum;
+  std::vector<std::byte> data;             // packed sums, or slots
+  std::vector<std::uint16_t> failed_rows;  // of the batch, rising
+
+  // kError
+  std::string text;
+
+  wire::FrameBuilder builder;
+};
+using OutFramePtr = std::unique_ptr<OutFrame>;
+
+// Frames that were sent keep their memory and are used again: nothing is allocated once the busiest moment was seen.
+// Any thread.
+class FramePool {
+ public:
+  OutFramePtr take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<OutFrame>();
+    OutFramePtr frame = std::move(free_.back());
+    free_.pop_back();
+    return frame;
+  }
+
+  void give(OutFramePtr frame) {
+    frame->header = {};
+    frame->data.clear();
+    frame->failed_rows.clear();
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(frame));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<OutFramePtr> free_;
+};
+
+}  // namespace terrace::node

@@ -1,0 +1,160 @@
+#include "tier_node/service/peer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace::node {
+namespace {
+
+// Header, three section headers, ReplyInfo and paddings of a reply, rounded up.
+constexpr std::uint64_t kReplyOverhead = 256;
+
+}  // namespace
+
+Peer::Peer(std::uint64_t id, std::unique_ptr<transport::Connection> connection, FramePool& frames, TimePoint deadline)
+    : id_(id), connection_(std::move(connection)), frames_(frames), deadline_(deadline) {}
+
+std::string Peer::name() const {
+  if (!session_) return connection_->peer_name();
+  return fmt::format("{} (lane {}, {})", connection_->peer_name(), wire::name(lane_), session_->name());
+}
+
+void Peer::open(SessionRef session, wire::Lane lane) {
+  session_ = std::move(session);
+  lane_ = lane;
+  state_ = State::kOpen;
+  const SessionLimits& limits = session_->limits();
+  granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
+  OutFramePtr frame = frames_.take();
+  begin(*frame, wire::FrameType::kWelcome, 0);
+  wire::Welcome welcome;
+  welcome.largest_frame = limits.largest_frame;
+  welcome.credit_frames = granted_.frames;
+  welcome.credit_bytes = granted_.bytes;
+  wire::add_welcome(frame->builder, welcome);
+  send(std::move(frame));
+}
+
+void Peer::close(const Error* why, TimePoint deadline) {
+  if (state_ == State::kClosing || state_ == State::kClosed) return;
+  if (why != nullptr) send_error(0, *why);
+  send_plain(wire::FrameType::kClose, 0);
+  if (state_ == State::kClosing) return;  // by abort(): the peer reads nothing
+  state_ = State::kClosing;
+  deadline_ = deadline;
+}
+
+void Peer::abort() {
+  connection_->close();
+  if (state_ != State::kClosed) state_ = State::kClosing;
+  deadline_ = TimePoint::max();
+}
+
+Status Peer::take_credit(std::uint64_t bytes, std::uint64_t sequence) {
+  if (sequence <= last_sequence_)
+    return Error(ErrorCode::kCorrupt, fmt::format("sequence {} on lane {} follows {}; sequences rise", sequence,
+                                                  wire::name(lane_), last_sequence_));
+  last_sequence_ = sequence;
+  if (granted_.frames == 0 || granted_.bytes < bytes)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("a frame of {} bytes on lane {} has no credit ({} frames, {} bytes are left)", bytes,
+                             wire::name(lane_), granted_.frames, granted_.bytes));
+  granted_.frames -= 1;
+  granted_.bytes -= bytes;
+  return {};
+}
+
+void Peer::return_credit(std::uint64_t bytes) {
+  to_grant_.frames += 1;
+  to_grant_.bytes += bytes;
+}
+
+void Peer::flush_credit() {
+  if (state_ == State::kOpen && to_grant_.frames > 0) send_plain(wire::FrameType::kCredit, 0);
+}
+
+void Peer::begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence) {
+  wire::FrameHeader& header = frame.header;
+  header = {};
+  header.type = type;
+  header.lane = lane_;
+  header.session = session_ ? session_->id() : 0;
+  header.sequence = sequence;
+  if (state_ == State::kOpen && type != wire::FrameType::kWelcome) {
+    header.credit_frames = to_grant_.frames;
+    header.credit_bytes = to_grant_.bytes;
+    granted_.frames += to_grant_.frames;
+    granted_.bytes += to_grant_.bytes;
+    to_grant_ = {};
+  }
+  frame.builder.begin(header);
+}
+
+void Peer::send_plain(wire::FrameType type, std::uint64_t sequence) {
+  OutFramePtr frame = frames_.take();
+  begin(*frame, type, sequence);
+  send(std::move(frame));
+}
+
+void Peer::send_error(std::uint64_t sequence, const Error& error) {
+  OutFramePtr frame = frames_.take();
+  frame->text = error.text();
+  begin(*frame, wire::FrameType::kError, sequence);
+  wire::add_error(frame->builder, error.code(), frame->text);
+  send(std::move(frame));
+}
+
+Status Peer::send_reply(const Work& work, OutFramePtr reply) {
+  const std::uint64_t largest = session_->limits().largest_peer_frame;
+  const std::uint64_t bytes = reply->data.size() + reply->failed_rows.size() * 2 + kReplyOverhead;
+  if (bytes > largest) {
+    const std::uint32_t range = reply->reply.range_index;
+    frames_.give(std::move(reply));
+    return Error(ErrorCode::kRefused,
+                 fmt::format("the reply to range {} of batch {} needs a frame of {} bytes, the coordinator takes {}; "
+                             "cut batches into smaller ranges",
+                             range, work.batch.sequence, bytes, largest));
+  }
+  begin(*reply, wire::FrameType::kReply, work.batch.sequence);
+  reply->header.layer = work.batch.layer;
+  reply->header.epoch = work.batch.epoch;
+  reply->builder.begin(reply->header);
+  wire::add_reply(reply->builder, reply->reply, reply->form, reply->data, reply->failed_rows);
+  send(std::move(reply));
+  return {};
+}
+
+void Peer::send(OutFramePtr frame) {
+  const auto ticket = connection_->send(frame->builder.finish());
+  if (ticket.ok()) {
+    if (session_) session_->counters().bytes_sent += frame->builder.bytes();
+    open_sends_.push_back({*ticket, std::move(frame)});
+    return;
+  }
+  frames_.give(std::move(frame));
+  // Busy: hundreds of frames wait and the peer reads none. Gone: its end comes as an event.
+  if (ticket.error().code() == ErrorCode::kBusy) abort();
+}
+
+void Peer::sent(transport::SendTicket ticket) {
+  const auto open = std::find_if(open_sends_.begin(), open_sends_.end(),
+                                 [&](const OpenSend& candidate) { return candidate.ticket == ticket; });
+  if (open == open_sends_.end()) return;
+  frames_.give(std::move(open->frame));
+  open_sends_.erase(open);
+}
+
+void Peer::closed() {
+  state_ = State::kClosed;
+  for (OpenSend& open : open_sends_) frames_.give(std::move(open.frame));
+  open_sends_.clear();
+}
+
+void Peer::release(std::span<const std::byte> frame) {
+  connection_->release(frame);
+  --held_;
+}
+
+}  // namespace terrace::node

@@ -1,0 +1,96 @@
+// One data connection: its place in a session, its credit, what is on its way in and out.
+//
+// Threads  The I/O thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/transport/connection.h"
+#include "tier_node/service/out_frame.h"
+#include "tier_node/service/work.h"
+#include "tier_node/session/session.h"
+
+namespace terrace::node {
+
+class Peer {
+ public:
+  enum class State : std::uint8_t {
+    kMute,     // connected, has not said hello
+    kOpen,     // one lane of a session
+    kClosing,  // said goodbye; sends what is queued until the peer closes or its time is over
+    kClosed,   // the transport is done with it; kept while others still read its frames
+  };
+
+  Peer(std::uint64_t id, std::unique_ptr<transport::Connection> connection, FramePool& frames, TimePoint deadline);
+
+  std::uint64_t id() const { return id_; }
+  State state() const { return state_; }
+  const SessionRef& session() const { return session_; }
+  wire::Lane lane() const { return lane_; }
+  transport::Connection& connection() { return *connection_; }
+  // Of kMute: for the hello; of kClosing: for the rest.
+  TimePoint deadline() const { return deadline_; }
+  std::string name() const;  // "127.0.0.1:50122 (lane latency, session 00ab.. of box7)"
+
+  // kMute -> kOpen: sends the welcome with the lane's first grant.
+  void open(SessionRef session, wire::Lane lane);
+  // -> kClosing: says why (unless it is a plain goodbye), then goodbye. Sends what is queued until `deadline`.
+  void close(const Error* why, TimePoint deadline);
+  // -> kClosing without a word: kClosed comes as the next event.
+  void abort();
+
+  // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted. kCorrupt: its sequence does not rise.
+  Status take_credit(std::uint64_t bytes, std::uint64_t sequence);
+  // The frame's memory is free again, or will be before the peer can have sent the next one: its credit travels with
+  // the next frame out, or by flush_credit().
+  void return_credit(std::uint64_t bytes);
+  void flush_credit();
+
+  // Each sends one frame, or, when the peer does not read what it is sent, aborts the connection.
+  void send_plain(wire::FrameType type, std::uint64_t sequence);
+  void send_error(std::uint64_t sequence, const Error& error);
+  // Takes a reply as the runner left it. kRefused: larger than the coordinator takes; nothing was sent.
+  Status send_reply(const Work& work, OutFramePtr reply);
+
+  // Events of the transport.
+  void sent(transport::SendTicket ticket);
+  void closed();
+
+  // A frame that others read: the connection lives until release().
+  void hold() { ++held_; }
+  void release(std::span<const std::byte> frame);
+  // Nothing refers to it any more.
+  bool finished() const { return state_ == State::kClosed && held_ == 0; }
+  bool all_sent() const { return open_sends_.empty(); }
+
+  std::vector<Work*>& works() { return works_; }
+
+ private:
+  struct OpenSend {
+    transport::SendTicket ticket = 0;
+    OutFramePtr frame;
+  };
+
+  // frame->builder holds the sections, begun by begin().
+  void begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence);
+  void send(OutFramePtr frame);
+
+  const std::uint64_t id_;
+  std::unique_ptr<transport::Connection> connection_;
+  FramePool& frames_;
+  State state_ = State::kMute;
+  TimePoint deadline_;
+  SessionRef session_;
+  wire::Lane lane_ = wire::Lane::kLatency;
+  LaneCredit granted_;   // that the peer may still use
+  LaneCredit to_grant_;  // returned and not told yet
+  std::uint64_t last_sequence_ = 0;
+  std::size_t held_ = 0;
+  std::vector<OpenSend> open_sends_;
+  std::vector<Work*> works_;  // queued or running
+};
+
+}  // namespace terrace::node

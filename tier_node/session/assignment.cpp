@@ -1,0 +1,65 @@
+#include "tier_node/session/assignment.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace::node {
+
+Assignment::Assignment(std::uint64_t epoch, bool new_slabs, const std::vector<ShareItem>& items,
+                       std::vector<arena::SlabRef> ready)
+    : epoch_(epoch), new_slabs_(new_slabs), slots_(items.size()) {
+  progress_.slabs_total = items.size();
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    slots_[i].item = items[i];
+    if (ready[i]) slab_ready(slots_[i], std::move(ready[i]));
+  }
+}
+
+Assignment::Slot* Assignment::find(const ShareItem& item) {
+  const auto slot = std::lower_bound(slots_.begin(), slots_.end(), item,
+                                     [](const Slot& candidate, const ShareItem& key) { return candidate.item < key; });
+  return slot != slots_.end() && slot->item == item ? &*slot : nullptr;
+}
+
+void Assignment::want(Slot& slot) {
+  slot.wanted = true;
+  slot.received = 0;
+  const std::lock_guard lock(mutex_);
+  progress_.wanted.push_back(slot.item);
+  changed_.notify_all();
+}
+
+void Assignment::slab_ready(Slot& slot, arena::SlabRef slab) {
+  slot.filling.reset();
+  slot.hasher.reset();
+  slot.wanted = false;
+  slot.ready = std::move(slab);
+  ++n_ready_;
+  const std::lock_guard lock(mutex_);
+  progress_.slabs_ready = n_ready_;
+  progress_.bytes_ready += slot.ready->sizes().file_bytes();
+}
+
+void Assignment::finish(std::optional<Error> failed) {
+  const std::lock_guard lock(mutex_);
+  if (finished_) return;
+  finished_ = true;
+  progress_.ready = !failed.has_value();
+  progress_.failed = std::move(failed);
+  changed_.notify_all();
+}
+
+AssignProgress Assignment::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [this] { return finished_ || !progress_.wanted.empty(); });
+  AssignProgress told = progress_;
+  progress_.wanted.clear();
+  return told;
+}
+
+bool Assignment::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+}  // namespace terrace::node

@@ -1,0 +1,64 @@
+#include "tier_node/session/limits.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "common/wire/pack.h"
+
+namespace terrace::node {
+namespace {
+
+constexpr std::uint32_t kMostRows = 65536;  // row ids have 16 bits
+
+Error refused(std::string text) { return Error(ErrorCode::kRefused, std::move(text)); }
+
+std::uint64_t largest_batch_frame(const Model& model, const AskedLimits& asked) {
+  std::uint64_t largest = 0;
+  for (std::uint32_t layer = 0; layer < model.n_layers(); ++layer) {
+    if (!model.layer(layer).has_experts) continue;
+    const kernels::ExpertKernels& kernels = model.layer(layer).kernels;
+    largest = std::max(largest, wire::batch_frame_bytes({asked.max_rows, asked.max_pairs, asked.max_ranges,
+                                                         model.d_model(), kernels.gate_class(), kernels.up_class()}));
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::uint64_t SessionLimits::scratch_bytes() const {
+  const std::uint64_t sums = std::uint64_t{batch.max_rows} * batch.d_model * sizeof(std::int64_t);
+  const std::uint64_t packed = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
+  const std::uint64_t batches_in_flight = 2 * std::max<std::uint64_t>(1, batches.bytes / largest_batch_frame);
+  return sums + packed + batches_in_flight * packed;
+}
+
+Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options) {
+  if (asked.max_rows == 0 || asked.max_pairs == 0 || asked.max_ranges == 0)
+    return refused(fmt::format("a session of {} rows, {} pairs and {} ranges a batch; each must be at least 1",
+                               asked.max_rows, asked.max_pairs, asked.max_ranges));
+  if (asked.max_rows > kMostRows || asked.max_ranges > asked.max_rows)
+    return refused(fmt::format("batches of {} rows in {} ranges; a batch has at most {} rows and no more ranges than "
+                               "rows",
+                               asked.max_rows, asked.max_ranges, kMostRows));
+
+  SessionLimits limits;
+  limits.batch = {asked.max_rows,  asked.max_pairs,   asked.max_ranges,
+                  model.d_model(), model.n_experts(), model.n_layers()};
+  limits.largest_frame = options.largest_frame;
+  limits.largest_peer_frame = std::min(asked.largest_frame, wire::kLargestFrame);
+  limits.largest_batch_frame = largest_batch_frame(model, asked);
+  if (limits.largest_batch_frame > options.largest_frame)
+    return refused(fmt::format("the largest batch asked for ({} rows, {} pairs) is a frame of {} bytes, this node takes "
+                               "{}; send fewer rows a batch",
+                               asked.max_rows, asked.max_pairs, limits.largest_batch_frame, options.largest_frame));
+  const std::uint64_t reply = wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, 1, 1, model.d_model());
+  if (reply > limits.largest_peer_frame)
+    return refused(fmt::format("the reply to one row may need a frame of {} bytes, the coordinator takes {}", reply,
+                               limits.largest_peer_frame));
+  limits.batches = {options.batch_frames, options.batch_windows * limits.largest_batch_frame};
+  limits.weights = {options.weight_frames, options.weight_bytes};
+  return limits;
+}
+
+}  // namespace terrace::node

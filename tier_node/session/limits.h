@@ -1,0 +1,52 @@
+// What a session may send at once, and the memory that this costs the node.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/result.h"
+#include "common/wire/messages.h"
+#include "tier_node/session/model.h"
+
+namespace terrace::node {
+
+// One lane's first grant.
+struct LaneCredit {
+  std::uint32_t frames = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct SessionLimits {
+  wire::BatchLimits batch;
+  std::uint64_t largest_frame = 0;       // that this node takes
+  std::uint64_t largest_peer_frame = 0;  // that the coordinator takes
+  LaneCredit batches;                    // latency lane and bulk lane, each
+  LaneCredit weights;
+
+  std::uint64_t largest_batch_frame = 0;
+
+  // Receive windows of the three lanes.
+  std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
+  // Sums of the largest range, its rows packed at their widest, and the replies of all batches in flight.
+  std::uint64_t scratch_bytes() const;
+};
+
+struct LimitOptions {
+  std::uint64_t largest_frame = std::uint64_t{64} << 20;
+  std::uint32_t batch_frames = 8;   // per lane
+  std::uint32_t batch_windows = 4;  // per lane: bytes of so many largest batches
+  std::uint32_t weight_frames = 16;
+  std::uint64_t weight_bytes = std::uint64_t{16} << 20;
+};
+
+struct AskedLimits {
+  std::uint32_t max_rows = 0;
+  std::uint32_t max_pairs = 0;
+  std::uint32_t max_ranges = 0;
+  std::uint64_t largest_frame = 0;  // that the coordinator takes
+};
+
+// kRefused names what does not fit: no rows, pairs or ranges, more rows than the format has ids for, a largest batch
+// over this node's largest frame, or the reply to a single row over the coordinator's.
+Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options);
+
+}  // namespace terrace::node

@@ -1,0 +1,58 @@
+// The model of a session, from the coordinator's manifest: shapes, slab ids, and the kernels this machine computes it
+// with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/arena/slab_store.h"
+#include "common/base/result.h"
+#include "common/manifest/manifest.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/executor/executor.h"
+#include "tier_node/session/epoch.h"
+
+namespace terrace::node {
+
+// What this machine computes with.
+struct Machine {
+  kernels::CpuFeatures cpu;
+  std::optional<kernels::Isa> isa;  // forced
+};
+
+class Model {
+ public:
+  struct Layer {
+    bool has_experts = false;
+    // Nothing below means anything without experts.
+    kernels::ExpertKernels kernels;
+    arena::SlabSizes sizes;
+  };
+
+  // `bytes` come from a peer. kCorrupt: no manifest. kUnsupported: names the layer and the type that this machine has
+  // no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that differ.
+  static Result<Model> parse(std::span<const std::byte> bytes, const Machine& machine);
+
+  const security::Sha256& hash() const { return manifest_.hash; }
+  std::uint32_t n_layers() const { return manifest_.n_layers(); }
+  std::uint32_t n_experts() const { return manifest_.n_experts; }
+  std::uint32_t d_model() const { return manifest_.d_model; }
+  int shift() const { return manifest_.shift; }
+  const Layer& layer(std::uint32_t layer) const { return layers_[layer]; }
+  const manifest::LayerShape& shape(std::uint32_t layer) const { return manifest_.layers[layer]; }
+  const arena::SlabId& slab_id(const ShareItem& item) const { return manifest_.slab_id(item.layer, item.expert); }
+
+  // Memory that holds any choice of this model's slabs of `file_bytes` in all: the store's rounding included.
+  // Saturates at 2^64 - 1.
+  std::uint64_t stored_bytes(std::uint64_t file_bytes) const;
+
+ private:
+  Model() = default;
+  manifest::Manifest manifest_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace terrace::node

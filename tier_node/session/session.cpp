@@ -1,0 +1,200 @@
+#include "tier_node/session/session.h"
+
+#include <fmt/core.h>
+
+#include <unordered_set>
+#include <utility>
+
+namespace terrace::node {
+namespace {
+
+Error invalid(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
+
+}  // namespace
+
+Session::Session(Identity identity, Model model, const SessionLimits& limits, TimePoint lease_end,
+                 std::function<void(const Session&)> on_end)
+    : identity_(std::move(identity)),
+      model_(std::move(model)),
+      limits_(limits),
+      on_end_(std::move(on_end)),
+      lease_end_(lease_end.time_since_epoch().count()) {}
+
+std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
+
+Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked) {
+  arena::ReservationTerms terms = asked;
+  terms.slabs = model_.stored_bytes(asked.slabs);
+  terms.staging = std::max(terms.staging, limits_.staging_bytes());
+  terms.scratch = std::max(terms.scratch, limits_.scratch_bytes());
+  {
+    const std::lock_guard lock(mutex_);
+    if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
+  }
+  // Touching takes as long as it takes: without the session's lock.
+  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation, store.reserve(terms));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return end_reason();
+  if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
+  reservation_ = std::move(reservation);
+  return reservation_->total_bytes();
+}
+
+Status Session::release() {
+  AssignmentRef abandoned;
+  EpochBook forgotten;
+  std::shared_ptr<arena::Reservation> released;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reservation_) return invalid(fmt::format("{} has no reservation", name()));
+    abandoned = std::exchange(pending_, nullptr);
+    epochs_.move_live_to(forgotten);
+    released = std::exchange(reservation_, nullptr);
+  }
+  if (abandoned) abandoned->finish(Error(ErrorCode::kRefused, "the reservation was released"));
+  return {};
+}
+
+Status Session::check_share(const std::vector<ShareItem>& items) const {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const ShareItem& item = items[i];
+    if (item.layer >= model_.n_layers() || item.expert >= model_.n_experts())
+      return invalid(fmt::format("the share names expert {} of layer {}; the model has {} experts and {} layers",
+                                 item.expert, item.layer, model_.n_experts(), model_.n_layers()));
+    if (!model_.layer(item.layer).has_experts)
+      return invalid(fmt::format("the share names expert {} of layer {}, which has no experts", item.expert,
+                                 item.layer));
+    if (i > 0 && !(items[i - 1] < item))
+      return invalid(fmt::format("the share is not rising at layer {}, expert {}; each expert may stand once",
+                                 item.layer, item.expert));
+  }
+  return {};
+}
+
+Session::NewSlabs Session::count_new(const std::vector<ShareItem>& items) const {
+  NewSlabs fresh;
+  std::unordered_set<arena::SlabId, arena::SlabIdHash> seen;
+  for (const ShareItem& item : items) {
+    const arena::SlabId& id = model_.slab_id(item);
+    if (reservation_->holds(id) || !seen.insert(id).second) continue;
+    ++fresh.count;
+    fresh.bytes += model_.layer(item.layer).sizes.stored_bytes();
+  }
+  return fresh;
+}
+
+Result<std::vector<arena::SlabRef>> Session::find_ready(const std::vector<ShareItem>& items) const {
+  std::vector<arena::SlabRef> ready;
+  ready.reserve(items.size());
+  for (const ShareItem& item : items) {
+    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab, reservation_->find(model_.slab_id(item)));
+    ready.push_back(std::move(slab));
+  }
+  return ready;
+}
+
+Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items) {
+  TERRACE_RETURN_IF_ERROR(check_share(items));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return end_reason();
+  if (!reservation_) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
+  const NewSlabs fresh = count_new(items);
+  if (fresh.count > 0 && pending_)
+    return Error(ErrorCode::kBusy, fmt::format("epoch {} still waits for its slabs; assign epoch {} after it",
+                                               pending_->epoch(), epoch));
+  if (fresh.bytes > reservation_->free_slab_bytes())
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("epoch {} brings {} new slabs of {} bytes, {} are left of the reservation; reserve for "
+                             "all epochs that may live at once",
+                             epoch, fresh.count, fresh.bytes, reservation_->free_slab_bytes()));
+  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, fresh.count > 0));
+  TERRACE_ASSIGN_OR_RETURN(std::vector<arena::SlabRef> ready, find_ready(items));
+  auto assignment = std::make_shared<Assignment>(epoch, fresh.count > 0, items, std::move(ready));
+  if (assignment->complete()) {
+    make_live(*assignment);
+  } else {
+    pending_ = assignment;
+  }
+  return assignment;
+}
+
+void Session::make_live(Assignment& assignment) {
+  std::vector<ShareItem> items;
+  std::vector<arena::SlabRef> slabs;
+  for (Assignment::Slot& slot : assignment.slots()) {
+    items.push_back(slot.item);
+    slabs.push_back(std::move(slot.ready));
+  }
+  epochs_.add(std::make_shared<const Epoch>(assignment.epoch(), model_.n_layers(), model_.n_experts(), items,
+                                            std::move(slabs), assignment.brings_new_slabs()));
+  assignment.finish(std::nullopt);
+}
+
+void Session::finish_assign(const AssignmentRef& assignment) {
+  const std::lock_guard lock(mutex_);
+  if (pending_ != assignment) return;
+  pending_.reset();
+  make_live(*assignment);
+}
+
+void Session::abandon_assign(const AssignmentRef& assignment, const Error& why) {
+  assignment->finish(why);
+  AssignmentRef abandoned;
+  const std::lock_guard lock(mutex_);
+  if (pending_ == assignment) abandoned = std::exchange(pending_, nullptr);
+}
+
+AssignmentRef Session::pending_assign() const {
+  const std::lock_guard lock(mutex_);
+  return pending_;
+}
+
+Result<std::shared_ptr<arena::HeldSlab>> Session::allocate_slab(const arena::SlabId& id,
+                                                                const arena::SlabSizes& sizes) const {
+  std::shared_ptr<arena::Reservation> reservation;
+  {
+    const std::lock_guard lock(mutex_);
+    reservation = reservation_;
+  }
+  if (!reservation) return Error(ErrorCode::kRefused, fmt::format("{} has no reservation any more", name()));
+  return reservation->allocate(id, sizes);
+}
+
+Status Session::forget(std::uint64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  return epochs_.forget(epoch);
+}
+
+Result<EpochRef> Session::find_epoch(std::uint64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  return epochs_.find(epoch);
+}
+
+Session::EpochSummary Session::newest_epoch() const {
+  const std::lock_guard lock(mutex_);
+  const EpochRef epoch = epochs_.newest();
+  return epoch ? EpochSummary{epoch->number(), epoch->n_slabs()} : EpochSummary{};
+}
+
+void Session::close() { finish(Error(ErrorCode::kPeerGone, "closed by its coordinator"), true); }
+
+void Session::finish(Error reason, bool by_wish) {
+  AssignmentRef abandoned;
+  EpochBook forgotten;
+  std::shared_ptr<arena::Reservation> released;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    end_reason_ = std::move(reason);
+    by_wish_ = by_wish;
+    abandoned = std::exchange(pending_, nullptr);
+    epochs_.move_live_to(forgotten);
+    released = std::exchange(reservation_, nullptr);
+  }
+  ended_.store(true, std::memory_order_release);
+  if (abandoned) abandoned->finish(*end_reason_);
+  on_end_(*this);
+}
+
+}  // namespace terrace::node

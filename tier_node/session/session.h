@@ -1,0 +1,124 @@
+// One coordinator's use of this node: its model, its reservation, its epochs, its lease.
+//
+// Threads  Any; one lock inside. A batch takes it once, to find its epoch; what it computes with it reads without.
+// Order    session lock, then the store's lock; never the other way, and nobody's callback runs under either.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/arena/slab_store.h"
+#include "common/base/result.h"
+#include "common/wire/messages.h"
+#include "tier_node/session/assignment.h"
+#include "tier_node/session/counters.h"
+#include "tier_node/session/epoch.h"
+#include "tier_node/session/limits.h"
+#include "tier_node/session/model.h"
+
+namespace terrace::node {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+class Session {
+ public:
+  struct Identity {
+    std::uint64_t id = 0;  // random, never 0
+    wire::Token token{};
+    std::string coordinator;  // its name for itself, printable
+  };
+
+  // on_end is called once, by the thread that ended the session, outside all locks.
+  Session(Identity identity, Model model, const SessionLimits& limits, TimePoint lease_end,
+          std::function<void(const Session&)> on_end);
+
+  std::uint64_t id() const { return identity_.id; }
+  const wire::Token& token() const { return identity_.token; }
+  const std::string& coordinator() const { return identity_.coordinator; }
+  const Model& model() const { return model_; }
+  const SessionLimits& limits() const { return limits_; }
+  Counters& counters() { return counters_; }
+  std::string name() const;  // "session 00ab.. of box7": for logs and errors
+
+  // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
+  // asked.slabs counts slabs as the file has them. kOutOfMemory (nothing taken), kInvalidArgument: it
+  // has a reservation already. Returns the bytes reserved.
+  Result<std::uint64_t> reserve(arena::SlabStore& store, const arena::ReservationTerms& asked);
+  // Forgets every epoch and gives the reservation back once executing batches have ended.
+  Status release();
+
+  // Checks the share, finds what is in memory already. The assignment is complete when nothing is missing: its epoch
+  // is then live.
+  // kInvalidArgument: ids out of range or not rising, no reservation, an epoch number that does not rise.
+  // kBusy: two epochs that brought slabs are live, or another assignment still waits for slabs; an epoch that brings
+  // none is never refused for that. kOutOfMemory: the share does not fit into the reservation.
+  Result<AssignmentRef> begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items);
+  // All slabs are there: the epoch is live from now on.
+  void finish_assign(const AssignmentRef& assignment);
+  // Nobody waits for it any more, or it cannot be done: its memory is free again.
+  void abandon_assign(const AssignmentRef& assignment, const Error& why);
+  AssignmentRef pending_assign() const;
+  // Reservation::allocate and publish for the loader. kOutOfMemory; kRefused: the reservation has gone.
+  Result<std::shared_ptr<arena::HeldSlab>> allocate_slab(const arena::SlabId& id, const arena::SlabSizes& sizes) const;
+
+  Status forget(std::uint64_t epoch);
+  Result<EpochRef> find_epoch(std::uint64_t epoch) const;
+  // The newest live epoch and its number of slabs, zeros without one: for Status.
+  struct EpochSummary {
+    std::uint64_t number = 0;
+    std::uint64_t n_slabs = 0;
+  };
+  EpochSummary newest_epoch() const;
+
+  void extend_lease(TimePoint until) { lease_end_.store(until.time_since_epoch().count(), std::memory_order_relaxed); }
+  TimePoint lease_end() const {
+    return TimePoint(TimePoint::duration(lease_end_.load(std::memory_order_relaxed)));
+  }
+
+  // Both drop epochs, assignment and reservation; the first reason stays. close() is the coordinator's own wish: its
+  // connections get a goodbye, not an error.
+  void end(Error reason) { finish(std::move(reason), false); }
+  void close();
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // Valid after ended().
+  const Error& end_reason() const { return *end_reason_; }
+  bool closed_by_wish() const { return by_wish_; }
+
+ private:
+  void finish(Error reason, bool by_wish);
+  Status check_share(const std::vector<ShareItem>& items) const;
+  // Which slabs of the share no batch and no epoch of this session holds: their number and bytes.
+  struct NewSlabs {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  NewSlabs count_new(const std::vector<ShareItem>& items) const;
+  Result<std::vector<arena::SlabRef>> find_ready(const std::vector<ShareItem>& items) const;
+  void make_live(Assignment& assignment);
+
+  const Identity identity_;
+  const Model model_;
+  const SessionLimits limits_;
+  const std::function<void(const Session&)> on_end_;
+  Counters counters_;
+  std::atomic<TimePoint::rep> lease_end_;
+  std::atomic<bool> ended_ = false;
+  std::optional<Error> end_reason_;  // these two are written once, before ended_
+  bool by_wish_ = false;
+
+  mutable std::mutex mutex_;  // guards all below
+  bool closed_ = false;
+  std::shared_ptr<arena::Reservation> reservation_;
+  EpochBook epochs_;
+  AssignmentRef pending_;
+};
+using SessionRef = std::shared_ptr<Session>;
+
+}  // namespace terrace::node

@@ -1,0 +1,203 @@
+#include "tier_node/session/session_table.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/security/random.h"
+
+namespace terrace::node {
+namespace {
+
+constexpr std::chrono::milliseconds kHousekeepingPeriod{250};
+constexpr std::size_t kMaxName = 64;
+
+Error refused(std::string text) { return Error(ErrorCode::kRefused, std::move(text)); }
+
+Result<std::uint64_t> random_id() {
+  std::uint64_t id = 0;
+  while (id == 0) TERRACE_RETURN_IF_ERROR(security::random_bytes(std::as_writable_bytes(std::span(&id, 1))));
+  return id;
+}
+
+// A name from a peer, fit for logs and messages.
+std::string printable(const std::string& name) {
+  std::string text = name.substr(0, kMaxName);
+  std::replace_if(text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return text.empty() ? "an unnamed coordinator" : text;
+}
+
+}  // namespace
+
+std::vector<std::string> capabilities() { return {"sum", "slots", "weights"}; }
+
+Result<std::unique_ptr<SessionTable>> SessionTable::create(arena::SlabStore& store, const SessionOptions& options,
+                                                           const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t boot_id, random_id());
+  return std::unique_ptr<SessionTable>(new SessionTable(store, options, log, boot_id));
+}
+
+SessionTable::SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log,
+                           std::uint64_t boot_id)
+    : store_(store), options_(options), log_(log), boot_id_(boot_id) {
+  if (options_.housekeeping) housekeeper_ = std::thread([this] { housekeeping_loop(); });
+}
+
+SessionTable::~SessionTable() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (housekeeper_.joinable()) housekeeper_.join();
+  TERRACE_CHECK(sessions_.empty(), "sessions outlive their table");
+}
+
+Status SessionTable::check_versions(const OpenRequest& request) const {
+  if (request.protocol_min > kProtocolMax || request.protocol_max < kProtocolMin ||
+      request.protocol_min > request.protocol_max)
+    return refused(fmt::format("the coordinator speaks protocol {} to {}, this node {} to {}; use builds that share a "
+                               "version",
+                               request.protocol_min, request.protocol_max, kProtocolMin, kProtocolMax));
+  if (request.numerics_version != kNumericsVersion)
+    return refused(fmt::format("the coordinator computes by numerics version {}, this node by {}; their results would "
+                               "differ: use builds of one version",
+                               request.numerics_version, kNumericsVersion));
+  const std::vector<std::string> known = capabilities();
+  for (const std::string& capability : request.required_capabilities)
+    if (std::find(known.begin(), known.end(), capability) == known.end())
+      return refused(fmt::format("the coordinator requires the capability \"{}\"; this node has {}",
+                                 printable(capability), fmt::join(known, ", ")));
+  return {};
+}
+
+Status SessionTable::check_room() const {
+  if (draining_) return refused("this node is draining and opens no sessions");
+  if (sessions_.size() >= options_.max_sessions)
+    return refused(fmt::format("{} sessions are open, the most this node holds", sessions_.size()));
+  return {};
+}
+
+Result<SessionTable::Opened> SessionTable::open(const OpenRequest& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    TERRACE_RETURN_IF_ERROR(check_room());
+  }
+  TERRACE_RETURN_IF_ERROR(check_versions(request));
+  TERRACE_ASSIGN_OR_RETURN(Model model, Model::parse(request.manifest, options_.machine));
+  TERRACE_ASSIGN_OR_RETURN(const SessionLimits limits, make_limits(model, request.limits, options_.limits));
+  Session::Identity identity;
+  TERRACE_ASSIGN_OR_RETURN(identity.id, random_id());
+  TERRACE_RETURN_IF_ERROR(security::random_bytes(identity.token));
+  identity.coordinator = printable(request.coordinator);
+  auto session = std::make_shared<Session>(std::move(identity), std::move(model), limits,
+                                           options_.clock() + options_.lease,
+                                           [this](const Session& ended) { remove(ended); });
+  {
+    const std::lock_guard lock(mutex_);
+    TERRACE_RETURN_IF_ERROR(check_room());  // again: parsing took its time
+    sessions_.emplace(session->id(), session);
+  }
+  wake_.notify_all();
+  log_.info("{} opened", session->name());
+  return Opened{std::move(session), std::min(request.protocol_max, kProtocolMax)};
+}
+
+Result<SessionRef> SessionTable::find(std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found != sessions_.end()) return found->second;
+  return Error(ErrorCode::kNotFound,
+               fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
+}
+
+Status SessionTable::heartbeat(std::uint64_t id) {
+  TERRACE_ASSIGN_OR_RETURN(const SessionRef session, find(id));
+  session->extend_lease(options_.clock() + options_.lease);
+  return {};
+}
+
+Status SessionTable::close(std::uint64_t id) {
+  TERRACE_ASSIGN_OR_RETURN(const SessionRef session, find(id));
+  session->close();
+  return {};
+}
+
+void SessionTable::end_all(const Error& reason) {
+  for (const SessionRef& session : all()) session->end(reason);
+}
+
+std::vector<SessionRef> SessionTable::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SessionRef> sessions;
+  for (const auto& [id, session] : sessions_) sessions.push_back(session);
+  return sessions;
+}
+
+void SessionTable::remove(const Session& session) {
+  SessionRef removed;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = sessions_.find(session.id()); found != sessions_.end()) {
+      removed = std::move(found->second);
+      sessions_.erase(found);
+    }
+  }
+  wake_.notify_all();
+  log_.info("{} ended: {}", session.name(), session.end_reason().text());
+  changed_();
+}
+
+void SessionTable::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+  wake_.notify_all();
+  changed_();
+}
+
+bool SessionTable::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+bool SessionTable::drained() const {
+  const std::lock_guard lock(mutex_);
+  return draining_ && sessions_.empty();
+}
+
+bool SessionTable::wait_drained(std::chrono::milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  return wake_.wait_for(lock, timeout, [this] { return draining_ && sessions_.empty(); });
+}
+
+void SessionTable::keep_house() {
+  const TimePoint now = options_.clock();
+  for (const SessionRef& session : all())
+    if (session->lease_end() <= now)
+      session->end(Error(ErrorCode::kDeadline,
+                         fmt::format("no heartbeat came for {} ms: the lease is over", options_.lease.count())));
+  store_.reclaim();
+}
+
+bool SessionTable::idle() const { return sessions_.empty() && store_.usage().reserved == 0; }
+
+void SessionTable::housekeeping_loop() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      // While something is open or on its way out, look regularly; else sleep until something opens.
+      if (idle())
+        wake_.wait(lock, [this] { return stopping_ || !idle(); });
+      else
+        wake_.wait_for(lock, kHousekeepingPeriod, [this] { return stopping_; });
+      if (stopping_) return;
+    }
+    keep_house();
+  }
+}
+
+}  // namespace terrace::node

@@ -1,0 +1,114 @@
+// The sessions of this node: who may open one, who is gone, when the node is drained.
+//
+// Threads  Any. A thread of its own ends sessions whose lease is over and gives ended reservations' pages back.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/arena/slab_store.h"
+#include "common/base/log.h"
+#include "common/base/result.h"
+#include "tier_node/session/limits.h"
+#include "tier_node/session/model.h"
+#include "tier_node/session/session.h"
+
+namespace terrace::node {
+
+inline constexpr std::uint32_t kProtocolMin = 1;
+inline constexpr std::uint32_t kProtocolMax = 1;
+inline constexpr std::uint32_t kNumericsVersion = 1;
+
+// What OpenSession may require by name; Describe lists it.
+std::vector<std::string> capabilities();
+
+struct OpenRequest {
+  std::uint32_t protocol_min = 0;
+  std::uint32_t protocol_max = 0;
+  std::uint32_t numerics_version = 0;
+  std::vector<std::string> required_capabilities;
+  std::span<const std::byte> manifest;
+  AskedLimits limits;
+  std::string coordinator;
+};
+
+struct SessionOptions {
+  Machine machine;
+  LimitOptions limits;
+  std::chrono::milliseconds lease{10'000};
+  std::size_t max_sessions = 64;
+  std::function<TimePoint()> clock = [] { return std::chrono::steady_clock::now(); };
+  bool housekeeping = true;  // off: tests call keep_house() themselves
+};
+
+class SessionTable {
+ public:
+  // store is borrowed. kIo: the system gives no randomness.
+  static Result<std::unique_ptr<SessionTable>> create(arena::SlabStore& store, const SessionOptions& options,
+                                                      const Logger& log);
+  // Every session must have been ended: end_all().
+  ~SessionTable();
+
+  std::uint64_t boot_id() const { return boot_id_; }
+  std::chrono::milliseconds lease() const { return options_.lease; }
+  arena::SlabStore& store() { return store_; }
+
+  struct Opened {
+    SessionRef session;
+    std::uint32_t protocol = 0;
+  };
+  // kRefused: draining, too many sessions, protocol ranges apart, another numerics version, a capability that this
+  // node lacks, limits (see make_limits); the text names it. Else as Model::parse.
+  Result<Opened> open(const OpenRequest& request);
+  // kNotFound: closed, ended, or of an earlier start of this node.
+  Result<SessionRef> find(std::uint64_t id) const;
+  Status heartbeat(std::uint64_t id);
+  // At the coordinator's wish.
+  Status close(std::uint64_t id);
+  void end_all(const Error& reason);
+  std::vector<SessionRef> all() const;
+
+  // No session opens from now on.
+  void drain();
+  bool draining() const;
+  // Draining, and the last session has ended.
+  bool drained() const;
+  bool wait_drained(std::chrono::milliseconds timeout) const;
+
+  // Called by the thread that ended a session or drained the last one, outside all locks. One function, set before
+  // the first session opens.
+  void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
+
+  // Ends sessions whose lease is over, gives pages back.
+  void keep_house();
+
+ private:
+  SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log, std::uint64_t boot_id);
+  Status check_versions(const OpenRequest& request) const;
+  Status check_room() const;
+  void remove(const Session& session);
+  void housekeeping_loop();
+  bool idle() const;
+
+  arena::SlabStore& store_;
+  const SessionOptions options_;
+  const Logger log_;
+  const std::uint64_t boot_id_;
+  std::function<void()> changed_ = [] {};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable wake_;  // sessions_, draining_ or stopping_ changed
+  std::map<std::uint64_t, SessionRef> sessions_;
+  bool draining_ = false;
+  bool stopping_ = false;
+  std::thread housekeeper_;
+};
+
+}  // namespace terrace::node

@@ -1,0 +1,52 @@
+// Brings missing slabs into memory, from the node's own file or from the weights lane, and verifies every one.
+//
+// Threads  One worker reads, copies and hashes, slab by slab, so that sessions and lanes take turns; its callers
+//          never wait for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/wire/messages.h"
+#include "tier_node/session/own_model.h"
+#include "tier_node/session/session.h"
+#include "tier_node/session/worker.h"
+
+namespace terrace::node {
+
+class SlabLoader {
+ public:
+  // own: null without --model. Both are borrowed.
+  SlabLoader(const OwnModel* own, const Logger& log);
+
+  const OwnModel* own_model() const { return own_; }
+  bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }
+
+  // Once for each assignment that is not complete: asks for what the file does not give, reads the rest. Makes the
+  // epoch live when all is there. A slab that the file gives wrongly is logged with file, layer and expert, and asked
+  // for from the coordinator.
+  void start(const SessionRef& session, const AssignmentRef& assignment);
+
+  // A piece from the weights lane, its counts checked by the decoder only. piece.data is borrowed until done() is
+  // called, by the worker. A piece that breaks the rules (docs/wire.md) or a slab with another hash ends the session
+  // with an error that names layer and expert. Pieces are dropped while no assignment waits for any.
+  void receive(const SessionRef& session, const wire::SlabPieceView& piece, std::function<void()> done);
+
+ private:
+  void read_next(const SessionRef& session, const AssignmentRef& assignment, std::size_t slot);
+  Status read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
+  Status accept(const Session& session, Assignment& assignment, const wire::SlabPieceView& piece);
+  Status check_piece(const Session& session, const Assignment::Slot* slot, const wire::SlabPiece& piece) const;
+  void finish_if_complete(const SessionRef& session, const AssignmentRef& assignment);
+
+  const OwnModel* const own_;
+  const Logger log_;
+  std::vector<std::byte> buffer_;  // one slab as the file has it; the worker's
+  Worker worker_;                  // last: ends before what its jobs use
+};
+
+}  // namespace terrace::node
