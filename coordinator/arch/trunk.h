@@ -58,7 +58,8 @@ struct ModelInfo {
   std::uint64_t weight_bytes_per_step = 0;
 };
 
-// One owner thread. Scratch grows to the largest step and is kept: a decode step allocates nothing after warm-up.
+// One owner thread. Scratch grows to the largest step and is kept: a decode step allocates nothing after warm-up,
+// but a cache block whenever a stream enters one.
 class Trunk {
  public:
   virtual ~Trunk() = default;

@@ -98,6 +98,7 @@ class Qwen3MoeTrunk final : public Trunk {
 
   const ModelInfo& info() const override { return model_.info; }
   std::size_t max_rows() const override { return options_.max_rows; }
+  std::uint32_t context() const override { return cache_.context(); }
   Result<StreamId> open_stream() override { return streams_.open(); }
   void close_stream(StreamId stream) override { streams_.close(stream); }
   std::uint32_t length(StreamId stream) const override { return streams_.length(stream); }

@@ -37,6 +37,14 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace terrace {
 namespace {
 
+TEST(AllocationCount, SeesEveryFormOfNew) {
+  const std::uint64_t before = allocations;
+  ::operator delete(::operator new(8));
+  ::operator delete (::operator new (64, std::align_val_t{64}), std::align_val_t{64});
+  ::operator delete(::operator new(8, std::nothrow));
+  EXPECT_EQ(allocations - before, 3u);
+}
+
 TEST(DecodeStep, AfterWarmUp_AllocatesOnlyACacheBlockEvery32Positions) {
   test::Backwards parallel;
   arch::TrunkOptions options;

@@ -114,5 +114,21 @@ std::string name_of(const testing::TestParamInfo<Case>& test) {
 }
 INSTANTIATE_TEST_SUITE_P(AllIsas, ExactModel, testing::ValuesIn(cases()), name_of);
 
+// The gate is shown to fail: one bit of one weight of one expert that the prompt uses.
+TEST(ExactModelGate, PlantedOneBitError_ChangesTheHash) {
+  const nlohmann::json exact = test::read_json(test::data_dir() / "tiny/exact-tiny-mix.json").at("cases").at("text");
+  const std::vector<std::int32_t> prompt = exact["prompt"];
+  const auto path = test::tiny_model("tiny-mix");
+  Serial serial;
+  ModelUnderTest sound(path, {}, serial);
+  EXPECT_EQ(test::xxh3(Sequence(sound.trunk()).feed(prompt, 64)), exact["logits_xxh3"][0]);
+  const auto* down = test::value_of(sound.file().get_tensor("blk.0.ffn_down_exps.weight"));
+  const std::uint64_t expert = exact["trace_last_prompt_position"][0]["experts"][0];
+  const std::uint64_t at = down->bytes / down->shape[2] * expert + 2;  // the first weight of the expert's first block
+  const std::byte flipped = sound.file().data(*down)[at] ^ std::byte{1};
+  ModelUnderTest wrong(test::copy_with(path, down->name, at, {&flipped, 1}), {}, serial);
+  EXPECT_NE(test::xxh3(Sequence(wrong.trunk()).feed(prompt, 64)), exact["logits_xxh3"][0]);
+}
+
 }  // namespace
 }  // namespace terrace

@@ -1,5 +1,6 @@
 // Weights that are not finite: the error names where, only the streams that met them end, and no bit of the others
 // changes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
