@@ -124,7 +124,7 @@ TEST(Sampler, RandomLogitsAndOptions_EqualTheDefinition) {
     o.temperature = pick(0.0f, 0.3f, 1.0f, 1.7f, 1e-40f, 50.0f);
     o.top_k = pick(0, 1, 5, 40, 1000);
     o.top_p = pick(0.0f, 0.5f, 0.95f, 1.0f, 1.0f);
-    o.min_p = pick(0.0f, 0.05f, 0.5f, 1.0f, 1e-37f, 1e-12f);
+    o.min_p = pick(0.0f, 0.05f, 0.5f, 1.0f, 1e-39f, 1e-12f);
     o.repeat_penalty = pick(1.0f, 1.0f, 1.3f, 0.8f);
     o.presence_penalty = pick(0.0f, 0.0f, 0.7f, -0.2f);
     o.frequency_penalty = pick(0.0f, 0.0f, 0.3f);
