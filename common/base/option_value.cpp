@@ -185,6 +185,7 @@ std::optional<std::string> object_text(const Object& object, bool toml) {
   if constexpr (Element<Object>::kList) {
     if (object.empty()) return std::nullopt;
     std::vector<std::string> items;
+    items.reserve(object.size());
     for (const auto& item : object) items.push_back(written(item, toml));
     const std::string joined = fmt::format("{}", fmt::join(items, ", "));
     return toml ? "[" + joined + "]" : joined;

@@ -120,7 +120,9 @@ using Status = Result<void>;
 // TERRACE_ASSIGN_OR_RETURN(auto x, f()): x is f's value, or the enclosing function returns f's error.
 #define TERRACE_ASSIGN_OR_RETURN(declaration, expression) \
   TERRACE_ASSIGN_OR_RETURN_(TERRACE_CONCAT_(terrace_result_, __LINE__), declaration, expression)
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define TERRACE_ASSIGN_OR_RETURN_(result, declaration, expression) \
   auto result = (expression);                                      \
   if (!result.ok()) return result.error();                         \
   declaration = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)
