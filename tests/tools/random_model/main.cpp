@@ -1,5 +1,6 @@
 // terrace-random-model: see random_model.h.
 #include <cstdio>
+#include <exception>
 #include <string>
 
 #include <fmt/format.h>
@@ -41,9 +42,7 @@ int fail(const terrace::Error& error) {
   return error.code() == terrace::ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Writes a model file of random weights, for benchmarks and tests.", "terrace-random-model");
   Arguments arguments;
   add_options(app, arguments);
@@ -59,4 +58,15 @@ int main(int argc, char** argv) {
   if (!written.ok()) return fail(written.error());
   fmt::print(stderr, "{}: {} tensors, {} bytes\n", arguments.out, written->n_tensors, written->bytes);
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // out of memory, or a library's own bug
+    std::fprintf(stderr, "terrace-random-model: %s\n", error.what());
+    return kExitFailure;
+  }
 }
