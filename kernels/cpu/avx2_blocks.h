@@ -79,7 +79,7 @@ struct BlockKernel {
 
     __m128 acc = first_block == 0 ? _mm_setzero_ps() : load_tile(args, tile);
     for (std::size_t c = 0; c < n_blocks; ++c) {
-      if (kXs == 1) prefetch_ahead<kRows * sizeof(Block)>(w[0] + c * kRows, kRows * args.w_row_bytes);
+      if (kXs == 1) prefetch_next_tile<kRows * sizeof(Block)>(w[0] + c * kRows, kRows * args.w_row_bytes);
       __m256i sum[4];
       __m128i min_sum[4];
 #pragma GCC unroll 4

@@ -14,6 +14,10 @@
 namespace terrace::kernels {
 namespace {
 
+// Rows are long streams here, which the hardware's prefetchers follow up to the end of a page; the kernel asks one
+// page ahead.
+inline constexpr std::size_t kPageBytes = 4096;
+
 // Type, a struct in the anonymous namespace of the including file:
 //   Element                                      the stored value
 //   static __m256 load(const Element*)           eight of them, widened
@@ -41,7 +45,7 @@ struct FloatKernel {
     for (std::size_t k = 0; k < whole; k += kLanes) {
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
-        if (kXs == 1) prefetch_ahead<kLanes * sizeof(Element)>(w[i] + k, kRows * args.w_row_bytes);
+        if (kXs == 1) prefetch_ahead<kLanes * sizeof(Element), _MM_HINT_T0>(w[i] + k, kPageBytes);
         const __m256 w_low = Type::load(w[i] + k);
         const __m256 w_high = Type::load(w[i] + k + 8);
 #pragma GCC unroll 4

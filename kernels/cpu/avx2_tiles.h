@@ -86,11 +86,23 @@ void for_each_x_tile(const DotArgs& args, const Kernel& kernel) {
 }
 
 // Asks for the kBytes that lie `ahead` bytes after `from`. Prefetches do not fault, so the address may lie beyond the
-// tensor; it is computed as a number since a pointer could not.
-template <std::size_t kBytes>
-inline void prefetch_ahead(const void* from, std::size_t ahead) {
+// tensor; it is computed as a number since a pointer could not. Always inlined: GCC 12 takes a function that only
+// prefetches for one without effect, and drops the calls.
+template <std::size_t kBytes, _mm_hint kHint>
+[[gnu::always_inline]] inline void prefetch_ahead(const void* from, std::size_t ahead) {
   for (std::size_t offset = 0; offset < kBytes; offset += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) + ahead + offset), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) + ahead + offset), kHint);
+}
+
+// One step's share, kBytes, of the next tile. Rows lie one behind the other, so the next tile's rows are fetched as one
+// rising stream although this tile walks through its rows side by side: that reads memory up to three times as fast as
+// a stream a row. A tile beyond a third of a 32 KB first-level cache goes to the second level.
+template <std::size_t kBytes>
+[[gnu::always_inline]] inline void prefetch_next_tile(const void* from, std::size_t tile_bytes) {
+  if (tile_bytes <= 10 * 1024)
+    prefetch_ahead<kBytes, _MM_HINT_T0>(from, tile_bytes);
+  else
+    prefetch_ahead<kBytes, _MM_HINT_T1>(from, tile_bytes);
 }
 
 }  // namespace
