@@ -147,7 +147,9 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));
 
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
-  TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, {.machine = machine}, log));
+  SessionOptions session_options;
+  session_options.machine = machine;
+  TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
   if (served.ok()) log.info("stopped");
