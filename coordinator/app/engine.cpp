@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/threads/cpus.h"
@@ -41,7 +42,7 @@ class Notes {
   explicit Notes(bool quiet) : quiet_(quiet) {}
   template <class... Args>
   void print(fmt::format_string<Args...> format, Args&&... args) const {
-    if (!quiet_) fmt::print(stderr, "terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
+    if (!quiet_) print_err("terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
@@ -111,8 +112,7 @@ Status Engine::Parts::open_manifest(const std::filesystem::path& cache_dir) {
   TERRACE_ASSIGN_OR_RETURN(manifest::LoadedManifest loaded, manifest::load(file, experts, cache_dir, *pool, progress));
   if (!loaded.cache_note.empty()) notes.print("{}", loaded.cache_note);
   manifest = std::move(loaded.manifest);
-  session_model.emplace(
-      legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
+  session_model.emplace(legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
   return {};
 }
 
@@ -182,8 +182,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.host->set_between_slices([&p] {
     for (legs::Leg* leg : p.legs) leg->progress();
   });
-  p.dispatcher =
-      std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
+  p.dispatcher = std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
   return {};
 }
 
@@ -212,8 +211,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, threads,
                 kernels::name(p.ops.isa));
-  engine->load_ms_ =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;
 }
 

@@ -53,15 +53,17 @@ class OpenStream {
 
 Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
   if (request.prompt.empty())
-    return Error(ErrorCode::kInvalidArgument, "the prompt has no tokens, and this model begins texts with none; give some text");
+    return Error(ErrorCode::kInvalidArgument,
+                 "the prompt has no tokens, and this model begins texts with none; give some text");
   for (const std::int32_t id : request.prompt)
     if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
   if (request.prompt.size() > context)
-    return Error(ErrorCode::kContextFull,
-                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
-                             request.prompt.size(), context));
+    return Error(
+        ErrorCode::kContextFull,
+        fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
+                    request.prompt.size(), context));
   return {};
 }
 
@@ -80,7 +82,7 @@ Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRe
 class TextOutput {
  public:
   TextOutput(const text::Tokenizer& tokenizer, const GenerationRequest& request, text::StopMatcher stops,
-             FunctionRef<void(std::string_view)> on_text)
+             FunctionRef<Status(std::string_view)> on_text)
       : decoder_(tokenizer, {.special = request.control_as_text}), stops_(std::move(stops)), on_text_(on_text) {}
 
   // True: a stop string is complete.
@@ -94,17 +96,20 @@ class TextOutput {
     emit(out.text);
     if (!out.stopped) emit(stops_.flush());
   }
+  // The first error of on_text.
+  const Status& status() const { return status_; }
   std::string take() { return std::move(text_); }
 
  private:
   void emit(const std::string& piece) {
-    if (piece.empty()) return;
+    if (piece.empty() || !status_.ok()) return;
     text_ += piece;
-    on_text_(piece);
+    status_ = on_text_(piece);
   }
   text::StreamDecoder decoder_;
   text::StopMatcher stops_;
-  FunctionRef<void(std::string_view)> on_text_;
+  FunctionRef<Status(std::string_view)> on_text_;
+  Status status_;
   std::string text_;
 };
 
@@ -112,16 +117,20 @@ class TextOutput {
 
 const char* name(StopReason reason) {
   switch (reason) {
-    case StopReason::kEos: return "eos";
-    case StopReason::kLimit: return "limit";
-    case StopReason::kStop: return "stop";
-    case StopReason::kContext: return "context";
+    case StopReason::kEos:
+      return "eos";
+    case StopReason::kLimit:
+      return "limit";
+    case StopReason::kStop:
+      return "stop";
+    case StopReason::kContext:
+      return "context";
   }
   return "unknown";
 }
 
 Result<Generation> generate(Engine& engine, const GenerationRequest& request,
-                            FunctionRef<void(std::string_view)> on_text) {
+                            FunctionRef<Status(std::string_view)> on_text) {
   arch::Trunk& trunk = engine.trunk();
   TERRACE_RETURN_IF_ERROR(sampler::validate(request.sampling));
   TERRACE_RETURN_IF_ERROR(check_prompt(request, trunk.info(), trunk.context()));
@@ -156,10 +165,12 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
       result.stop_reason = StopReason::kContext;
     } else {
       stopped = false;
+      TERRACE_RETURN_IF_ERROR(output.status());
       TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, true));
     }
   }
   if (result.stop_reason != StopReason::kStop) output.finish();
+  TERRACE_RETURN_IF_ERROR(output.status());
   result.text = output.take();
   result.prompt_ms = ms_between(begin, prompt_end);
   result.decode_ms = ms_between(prompt_end, Clock::now());

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/model_options.h"
@@ -35,7 +36,9 @@ OptionTable make_detokenize_table(TokenizeOptions* o) {
 }
 
 Result<std::string> read_input(const TokenizeOptions& o, const char* what) {
-  if (!o.input) return Error(ErrorCode::kInvalidArgument, fmt::format("no {}; give it as an argument, or - for standard input", what));
+  if (!o.input)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("no {}; give it as an argument, or - for standard input", what));
   if (*o.input == "-") return read_stdin();
   return *o.input;
 }
@@ -73,19 +76,20 @@ std::vector<std::string> detokenize_option_names() {
 Status run_tokenize(const CommandContext& context) {
   TokenizeOptions o;
   OptionTable table = make_tokenize_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string text, read_input(o, "text"));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, open(o));
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, tokenizer.encode(text, {.parse_special = !o.no_special}));
-  fmt::print("{}\n", nlohmann::json(ids).dump());
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids,
+                           tokenizer.encode(text, {.parse_special = !o.no_special}));
+  print_out("{}\n", nlohmann::json(ids).dump());
   return {};
 }
 
 Status run_detokenize(const CommandContext& context) {
   TokenizeOptions o;
   OptionTable table = make_detokenize_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string input, read_input(o, "ids"));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, parse_ids(input));
