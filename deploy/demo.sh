@@ -54,11 +54,8 @@ echo
   --share "host=0-15,$node1=16-23,$node2=24-31" 2>"$work/spread.log" | tee "$work/spread.txt"
 echo
 cat "$work/spread.log"
-echo
-echo "demo: what the nodes say of themselves"
-"$bin/terrace" status --node "$node1"
-"$bin/terrace" status --node "$node2"
 stop_nodes
+echo
 echo "demo: nodes stopped; the same story without them"
 "$bin/terrace" generate "${story[@]}" >"$work/alone.txt" 2>"$work/alone.log"
 cat "$work/alone.log"

@@ -127,6 +127,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
     stop.restore();
   }
   drain(sessions, *control, log);
+  sessions.on_change([] {});
   return {};
 }
 

@@ -56,13 +56,14 @@ void ComputeThread::run(Work& work, BatchRunner& runner, bool let_decode_pass) {
           counters.rows += reply->reply.n_rows;
           counters.pairs += reply->reply.n_pairs;
           counters.compute_us += reply->reply.compute_us;
+          // Before its last reply leaves: who has that and asks for Status finds the batch counted.
+          if (reply->reply.range_index + 1 == work.batch.info.n_ranges) counters.batches += 1;
           Completion completion;
           completion.work = &work;
           completion.reply = std::move(reply);
           sink_.post(std::move(completion));
         },
         [&] { return between_slices(work, let_decode_pass); });
-    if (done.ok()) counters.batches += 1;
   }
   if (!done.ok()) end.error = done.error();
   sink_.post(std::move(end));

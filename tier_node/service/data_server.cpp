@@ -75,6 +75,7 @@ void DataServer::loop() {
       follow_session(*peer);
       check_deadline(*peer);
       peer->flush_credit();
+      more |= peer->aborted();
     }
     std::erase_if(peers_, [](const auto& peer) { return peer->finished(); });
     if (stopping_ && peers_.empty()) return;

@@ -39,8 +39,9 @@ class Peer {
   void open(SessionRef session, wire::Lane lane);
   // -> kClosing: says why (unless it is a plain goodbye), then goodbye. Sends what is queued until `deadline`.
   void close(const Error* why, TimePoint deadline);
-  // -> kClosing without a word: kClosed comes as the next event.
+  // -> kClosing without a word: kClosed comes as the next event, which no descriptor announces.
   void abort();
+  bool aborted() const { return state_ == State::kClosing && deadline_ == TimePoint::max(); }
 
   // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted. kCorrupt: its sequence does not rise.
   Status take_credit(std::uint64_t bytes, std::uint64_t sequence);

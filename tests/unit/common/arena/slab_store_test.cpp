@@ -21,7 +21,7 @@ SlabId id_of(int n) {
 }
 
 std::shared_ptr<Reservation> reserve(SlabStore& store, std::uint64_t slabs) {
-  auto reservation = store.reserve({.slabs = slabs});
+  auto reservation = store.reserve({slabs, 0, 0});
   EXPECT_TRUE(reservation.ok()) << (reservation.ok() ? "" : reservation.error().text());
   return reservation.ok() ? *reservation : nullptr;
 }
@@ -41,7 +41,7 @@ TEST(SlabStore, StoredBytes_PartsAtCacheLinesWholeInPages) {
 }
 
 TEST(SlabStore, OverBudget_RefusedWithEveryTermAndNothingTaken) {
-  SlabStore store({.budget = 100 << 10});
+  SlabStore store({100 << 10, {}});
   const auto first = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
   ASSERT_TRUE(first.ok());
   const auto second = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
@@ -53,8 +53,8 @@ TEST(SlabStore, OverBudget_RefusedWithEveryTermAndNothingTaken) {
 }
 
 TEST(SlabStore, MachineHasLessThanBudget_Refused) {
-  SlabStore store({.budget = 1 << 20, .available = [] { return Result<std::uint64_t>(std::uint64_t{10} << 10); }});
-  const auto reservation = store.reserve({.slabs = 40 << 10});
+  SlabStore store({1 << 20, [] { return Result<std::uint64_t>(std::uint64_t{10} << 10); }});
+  const auto reservation = store.reserve({40 << 10, 0, 0});
   ASSERT_FALSE(reservation.ok());
   EXPECT_EQ(reservation.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_THAT(reservation.error().text(), HasSubstr("the machine has 10K left"));
@@ -62,7 +62,7 @@ TEST(SlabStore, MachineHasLessThanBudget_Refused) {
 }
 
 TEST(SlabStore, AbsurdSums_RefusedWithoutOverflow) {
-  SlabStore store({.budget = 1 << 20});
+  SlabStore store({1 << 20, {}});
   for (const std::uint64_t slabs : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
     const auto reservation = store.reserve({.slabs = slabs, .staging = std::uint64_t{1} << 63, .scratch = 5});
     ASSERT_FALSE(reservation.ok());
@@ -71,7 +71,7 @@ TEST(SlabStore, AbsurdSums_RefusedWithoutOverflow) {
 }
 
 TEST(SlabStore, ReleasedReservation_BudgetIsFreeAgain) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   for (int i = 0; i < 4; ++i) {
     auto reservation = reserve(store, 64 << 10);
     ASSERT_TRUE(reservation);
@@ -81,7 +81,7 @@ TEST(SlabStore, ReleasedReservation_BudgetIsFreeAgain) {
 }
 
 TEST(SlabStore, WrittenInPieces_ReadBackByPart) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto reservation = reserve(store, 64 << 10);
   auto slab = reservation->allocate(id_of(1), kSizes);
   ASSERT_TRUE(slab.ok());
@@ -97,7 +97,7 @@ TEST(SlabStore, WrittenInPieces_ReadBackByPart) {
 }
 
 TEST(SlabStore, EqualIds_AreOneSlabInMemoryAndCountInBothReservations) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
   const SlabRef in_a = put(*a, 1, std::byte{1});
   auto in_b = b->find(id_of(1));
@@ -110,7 +110,7 @@ TEST(SlabStore, EqualIds_AreOneSlabInMemoryAndCountInBothReservations) {
 }
 
 TEST(SlabStore, OwnerGone_SharerKeepsTheSlab) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto b = reserve(store, 4 * kPageBytes);
   SlabRef in_b;
   {
@@ -127,7 +127,7 @@ TEST(SlabStore, OwnerGone_SharerKeepsTheSlab) {
 }
 
 TEST(SlabStore, ReservationReleased_MemoryStaysUntilLastSlabGoes) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes);
   SlabRef pinned = put(*a, 1, std::byte{9});  // as an executing batch does
   a.reset();
@@ -138,7 +138,7 @@ TEST(SlabStore, ReservationReleased_MemoryStaysUntilLastSlabGoes) {
 }
 
 TEST(SlabStore, MoreThanReserved_RefusedWithBoth) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 3 * kPageBytes);
   const SlabRef first = put(*a, 1, std::byte{1});
   const auto second = a->allocate(id_of(2), kSizes);
@@ -148,7 +148,7 @@ TEST(SlabStore, MoreThanReserved_RefusedWithBoth) {
 }
 
 TEST(SlabStore, HeldTwice_ChargedOnce) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 2 * kPageBytes);
   const SlabRef first = put(*a, 1, std::byte{1});
   const auto again = a->find(id_of(1));  // a second epoch, though nothing is left of the reservation
@@ -158,7 +158,7 @@ TEST(SlabStore, HeldTwice_ChargedOnce) {
 }
 
 TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
   const SlabRef first = put(*a, 1, std::byte{1});
   const SlabRef second = put(*b, 1, std::byte{1});
@@ -167,7 +167,7 @@ TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
 }
 
 TEST(SlabStore, UnpublishedSlabDropped_LeavesNothing) {
-  SlabStore store({.budget = 64 << 10});
+  SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes);
   { const auto slab = a->allocate(id_of(1), kSizes); }
   EXPECT_EQ(store.usage().used, 0u);
@@ -176,12 +176,12 @@ TEST(SlabStore, UnpublishedSlabDropped_LeavesNothing) {
 }
 
 TEST(SlabStore, ManyThreads_ShareAndFree) {
-  SlabStore store({.budget = 1 << 20});
+  SlabStore store({1 << 20, {}});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&store] {
       for (int round = 0; round < 50; ++round) {
-        auto mine = store.reserve({.slabs = 8 * kPageBytes});
+        auto mine = store.reserve({8 * kPageBytes, 0, 0});
         ASSERT_TRUE(mine.ok());
         for (int n = 0; n < 4; ++n) {
           auto found = (*mine)->find(id_of(n));

@@ -1,0 +1,292 @@
+// The control plane over real gRPC, and the data plane over TCP, both in this process on loopback.
+#include "tier_node/service/control_server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "common/transport/tcp/tcp.h"
+#include "terrace/v1/node.grpc.pb.h"
+#include "tests/unit/tier_node/support/node_parts.h"
+
+namespace terrace::node {
+namespace {
+
+using ::testing::HasSubstr;
+using test::must;
+using test::NodeParts;
+using test::NodeSettings;
+using test::TestBatch;
+using test::TinyModel;
+namespace v1 = ::terrace::v1;
+
+class ControlServerTest : public ::testing::Test {
+ protected:
+  void start(NodeSettings settings = {}) {
+    node_ = std::make_unique<NodeParts>(model_, std::move(settings));
+    node_->serve(tcp_, "127.0.0.1:0");
+    NodeInfo info;
+    info.isa = "avx2";
+    info.kernels = {{"Q8_0", "dot_rows_q8_0_avx2"}};
+    info.threads = 1;
+    info.data_port = static_cast<std::uint16_t>(std::stoi(node_->address().substr(node_->address().rfind(':') + 1)));
+    control_ = must(ControlServer::start("127.0.0.1:0", node_->sessions(), node_->loader(), info));
+    stub_ = v1::Node::NewStub(grpc::CreateChannel(control_->address(), grpc::InsecureChannelCredentials()));
+  }
+
+  template <class Request, class Reply>
+  grpc::Status call(grpc::Status (v1::Node::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                    const Request& request, Reply* reply) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    return (stub_.get()->*method)(&context, request, reply);
+  }
+  template <class Request, class Reply>
+  grpc::Status call(grpc::Status (v1::Node::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                    const Request& request) {
+    Reply reply;
+    return call(method, request, &reply);
+  }
+
+  v1::OpenSessionRequest open_request() const {
+    v1::OpenSessionRequest request;
+    request.mutable_protocol()->set_min(1);
+    request.mutable_protocol()->set_max(1);
+    request.set_numerics_version(1);
+    request.set_manifest(model_.manifest_bytes);
+    request.set_max_rows(64);
+    request.set_max_pairs(512);
+    request.set_max_ranges(8);
+    request.set_coordinator("box7");
+    request.set_largest_frame(16 << 20);
+    return request;
+  }
+  v1::OpenSessionReply open() {
+    v1::OpenSessionReply reply;
+    const grpc::Status status = call(&v1::Node::Stub::OpenSession, open_request(), &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  }
+  grpc::Status reserve(std::uint64_t session, std::uint64_t slab_bytes) {
+    v1::ReserveRequest request;
+    request.set_session(session);
+    request.set_slab_bytes(slab_bytes);
+    v1::ReserveReply reply;
+    return call(&v1::Node::Stub::Reserve, request, &reply);
+  }
+  v1::AssignRequest assign_request(std::uint64_t session, std::uint64_t epoch,
+                                   const std::vector<ShareItem>& items) const {
+    v1::AssignRequest request;
+    request.set_session(session);
+    request.set_epoch(epoch);
+    for (const ShareItem& item : items) {
+      if (request.layers_size() == 0 || request.layers().rbegin()->layer() != item.layer)
+        request.add_layers()->set_layer(item.layer);
+      request.mutable_layers()->rbegin()->add_experts(item.expert);
+    }
+    return request;
+  }
+  // All answers of an Assign; `on_answer` runs for each.
+  grpc::Status assign(const v1::AssignRequest& request, const std::function<void(const v1::AssignProgress&)>& on_answer) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto reader = stub_->Assign(&context, request);
+    v1::AssignProgress progress;
+    while (reader->Read(&progress)) on_answer(progress);
+    return reader->Finish();
+  }
+  SessionRef session_of(std::uint64_t id) { return must(node_->sessions().find(id)); }
+
+  TinyModel model_;
+  transport::TcpTransport tcp_;
+  std::unique_ptr<NodeParts> node_;
+  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<v1::Node::Stub> stub_;
+};
+
+TEST_F(ControlServerTest, Describe_SaysWhatTheNodeIs) {
+  start();
+  v1::DescribeReply reply;
+  ASSERT_TRUE(call(&v1::Node::Stub::Describe, v1::DescribeRequest(), &reply).ok());
+  EXPECT_EQ(reply.protocol().min(), 1u);
+  EXPECT_EQ(reply.numerics_version(), 1u);
+  EXPECT_EQ(reply.boot_id(), node_->sessions().boot_id());
+  EXPECT_EQ(reply.memory_budget(), std::uint64_t{512} << 20);
+  EXPECT_EQ(reply.memory_free(), reply.memory_budget());
+  EXPECT_EQ(reply.kernels().at("Q8_0"), "dot_rows_q8_0_avx2");
+  EXPECT_EQ(reply.isa(), "avx2");
+}
+
+TEST_F(ControlServerTest, OwnFile_ReservedAssignedComputedAndClosed) {
+  start();
+  const v1::OpenSessionReply opened = open();
+  EXPECT_TRUE(opened.has_model());
+  EXPECT_EQ(opened.token().size(), 32u);
+  ASSERT_TRUE(reserve(opened.session(), model_.all_slab_bytes()).ok());
+  bool ready = false;
+  const grpc::Status assigned = assign(assign_request(opened.session(), 1, model_.everything()), [&](const auto& p) {
+    EXPECT_EQ(p.wanted_size(), 0);
+    EXPECT_EQ(p.slabs_total(), 16u);
+    ready = p.ready();
+  });
+  ASSERT_TRUE(assigned.ok()) << assigned.error_message();
+  EXPECT_TRUE(ready);
+
+  const SessionRef session = session_of(opened.session());
+  test::LaneClient client = node_->connect(*session, wire::Lane::kLatency);
+  client.greet();
+  const TestBatch batch(model_, 1, 3, 2, 4711);
+  client.send_batch(batch, 1);
+  const auto reply = client.receive_answer();
+  ASSERT_TRUE(reply && reply->type() == wire::FrameType::kReply);
+  std::vector<std::int64_t> sums(std::size_t{3} * batch.d_model());
+  test::add_reply_sums(*reply, batch, *session, sums);
+  EXPECT_EQ(sums, batch.expected(model_));
+
+  v1::CloseSessionRequest close;
+  close.set_session(opened.session());
+  EXPECT_TRUE(call(&v1::Node::Stub::CloseSession, close).ok());
+  EXPECT_EQ(client.receive_answer()->type(), wire::FrameType::kClose);
+  EXPECT_EQ(call(&v1::Node::Stub::CloseSession, close).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ControlServerTest, WithoutOwnFile_FirstAnswerListsAllAndTheWeightsLaneBringsThem) {
+  NodeSettings settings;
+  settings.own_model = false;
+  start(settings);
+  const v1::OpenSessionReply opened = open();
+  EXPECT_FALSE(opened.has_model());
+  const std::vector<ShareItem> share = {{0, 1}, {0, 6}, {1, 3}};
+  ASSERT_TRUE(reserve(opened.session(), 3 * model_.manifest.slab_bytes(0)).ok());
+  test::LaneClient weights = node_->connect(*session_of(opened.session()), wire::Lane::kWeights);
+  weights.greet();
+  int answers = 0;
+  bool ready = false;
+  const grpc::Status assigned = assign(assign_request(opened.session(), 1, share), [&](const v1::AssignProgress& p) {
+    ready = p.ready();
+    if (answers++ > 0) return;
+    std::vector<ShareItem> wanted;
+    for (const v1::LayerShare& layer : p.wanted())
+      for (const std::uint32_t expert : layer.experts()) wanted.push_back({layer.layer(), expert});
+    EXPECT_EQ(wanted, share);
+    for (const ShareItem& item : wanted)
+      weights.send_piece({item.layer, item.expert, 0, model_.slab(item.layer, item.expert).size()},
+                         model_.slab(item.layer, item.expert));
+  });
+  EXPECT_TRUE(assigned.ok()) << assigned.error_message();
+  EXPECT_TRUE(ready);
+}
+
+TEST_F(ControlServerTest, AssignCancelled_TheNextOneGoesThrough) {
+  NodeSettings settings;
+  settings.own_model = false;
+  start(settings);
+  const v1::OpenSessionReply opened = open();
+  ASSERT_TRUE(reserve(opened.session(), 2 * model_.manifest.slab_bytes(0)).ok());
+  {
+    grpc::ClientContext context;
+    const auto reader = stub_->Assign(&context, assign_request(opened.session(), 1, {{0, 0}}));
+    v1::AssignProgress progress;
+    ASSERT_TRUE(reader->Read(&progress));
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  while (session_of(opened.session())->pending_assign()) std::this_thread::yield();
+  EXPECT_EQ(session_of(opened.session())->begin_assign(2, {{0, 0}}).ok(), true);
+}
+
+TEST_F(ControlServerTest, LackingMemory_RefusedWithNumbers) {
+  start();
+  const grpc::Status status = reserve(open().session(), std::uint64_t{1} << 40);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("free of a budget of 512M"));
+}
+
+TEST_F(ControlServerTest, VersionsThatDoNotFit_FailedPreconditionByName) {
+  start();
+  v1::OpenSessionRequest numerics = open_request();
+  numerics.set_numerics_version(7);
+  grpc::Status status = call(&v1::Node::Stub::OpenSession, numerics);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("numerics version 7"));
+  v1::OpenSessionRequest protocol = open_request();
+  protocol.mutable_protocol()->set_min(2);
+  protocol.mutable_protocol()->set_max(3);
+  status = call(&v1::Node::Stub::OpenSession, protocol);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("protocol 2 to 3"));
+}
+
+TEST_F(ControlServerTest, EmptyRequests_AreErrorsNotCrashes) {
+  start();
+  EXPECT_FALSE(call(&v1::Node::Stub::OpenSession, v1::OpenSessionRequest()).ok());
+  EXPECT_EQ(call(&v1::Node::Stub::Reserve, v1::ReserveRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(call(&v1::Node::Stub::Release, v1::ReleaseRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(call(&v1::Node::Stub::Heartbeat, v1::HeartbeatRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(call(&v1::Node::Stub::Forget, v1::ForgetRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(assign(v1::AssignRequest(), [](const auto&) {}).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ControlServerTest, Status_NowAndAgainWhileTheCallLives) {
+  start();
+  const v1::OpenSessionReply opened = open();
+  grpc::ClientContext context;
+  v1::StatusRequest request;
+  request.set_interval_ms(50);
+  const auto reader = stub_->Status(&context, request);
+  v1::StatusReply reply;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&reply));
+  EXPECT_EQ(reply.listen(), control_->address());
+  EXPECT_EQ(reply.state(), "ok");
+  ASSERT_EQ(reply.sessions_size(), 1);
+  EXPECT_EQ(reply.sessions(0).session(), opened.session());
+  EXPECT_EQ(reply.sessions(0).coordinator(), "box7");
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+
+  grpc::ClientContext once;
+  const auto single = stub_->Status(&once, v1::StatusRequest());
+  EXPECT_TRUE(single->Read(&reply));
+  EXPECT_FALSE(single->Read(&reply));
+  EXPECT_TRUE(single->Finish().ok());
+}
+
+TEST_F(ControlServerTest, Drain_StatusSaysSoAndNoSessionOpens) {
+  start();
+  EXPECT_TRUE(call(&v1::Node::Stub::Drain, v1::DrainRequest()).ok());
+  EXPECT_EQ(call(&v1::Node::Stub::OpenSession, open_request()).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_TRUE(node_->sessions().drained());
+}
+
+TEST_F(ControlServerTest, PortInUse_ErrorNamesTheAddress) {
+  start();
+  const auto second = ControlServer::start(control_->address(), node_->sessions(), node_->loader(), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.error().text(), HasSubstr(control_->address()));
+}
+
+TEST_F(ControlServerTest, StreamsInProgress_DoNotHoldUpTheEnd) {
+  NodeSettings settings;
+  settings.own_model = false;
+  start(settings);
+  const v1::OpenSessionReply opened = open();
+  ASSERT_TRUE(reserve(opened.session(), model_.manifest.slab_bytes(0)).ok());
+  grpc::ClientContext assign_context, status_context;
+  const auto assigning = stub_->Assign(&assign_context, assign_request(opened.session(), 1, {{0, 0}}));
+  v1::StatusRequest request;
+  request.set_interval_ms(1000);
+  const auto watching = stub_->Status(&status_context, request);
+  v1::AssignProgress progress;
+  v1::StatusReply reply;
+  ASSERT_TRUE(assigning->Read(&progress));
+  ASSERT_TRUE(watching->Read(&reply));
+  control_.reset();
+  while (assigning->Read(&progress)) {
+  }
+  EXPECT_FALSE(assigning->Finish().ok());
+}
+
+}  // namespace
+}  // namespace terrace::node

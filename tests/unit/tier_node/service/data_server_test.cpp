@@ -1,0 +1,517 @@
+#include "tier_node/service/data_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <limits>
+#include <random>
+#include <thread>
+
+#include "common/transport/tcp/tcp.h"
+#include "tests/unit/tier_node/support/node_parts.h"
+
+namespace terrace::node {
+namespace {
+
+using ::testing::HasSubstr;
+using test::error_of;
+using test::LaneClient;
+using test::must;
+using test::NodeParts;
+using test::NodeSettings;
+using test::TestBatch;
+using test::TinyModel;
+
+constexpr unsigned kSeed = 4711;
+
+// Sums of all ranges of a batch, as the node answers.
+std::vector<std::int64_t> collect(LaneClient& client, const TestBatch& batch, const Session& session,
+                                  std::uint64_t sequence) {
+  std::vector<std::int64_t> sums(std::size_t{batch.n_rows} * batch.d_model());
+  for (std::size_t range = 0; range < batch.ranges.size(); ++range) {
+    const auto reply = client.receive_answer();
+    if (!reply || reply->type() != wire::FrameType::kReply) {
+      ADD_FAILURE() << "no reply to range " << range << ": " << error_of(reply).text;
+      return sums;
+    }
+    EXPECT_EQ(reply->header().sequence, sequence);
+    test::add_reply_sums(*reply, batch, session, sums);
+  }
+  return sums;
+}
+
+class DataServerTest : public ::testing::Test {
+ protected:
+  TinyModel model_;
+};
+
+// Everything that must not depend on the other session's fate ends with this.
+void expect_serves(const TinyModel& model, LaneClient& client, const Session& session) {
+  const TestBatch batch(model, 0, 3, 2, kSeed);
+  const std::uint64_t sequence = client.send_batch(batch, 1);
+  EXPECT_EQ(collect(client, batch, session, sequence), batch.expected(model));
+  EXPECT_FALSE(session.ended());
+}
+
+// ---- batches --------------------------------------------------------------------------------------------------------
+
+class BatchTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BatchTest, SumsOfEveryRange_EqualTheLocalExecutor) {
+  const TinyModel model(GetParam());
+  NodeParts node(model);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  for (const std::uint32_t layer : {0u, 1u}) {
+    TestBatch batch(model, layer, 23, 2, kSeed + layer);
+    batch.ranges = {{0, 1}, {1, 9}, {10, 13}};
+    const std::uint64_t sequence = client.send_batch(batch, 1, wire::Priority::kPrompt);
+    EXPECT_EQ(collect(client, batch, *session, sequence), batch.expected(model)) << "layer " << layer;
+  }
+  EXPECT_EQ(session->counters().batches, 2u);
+  EXPECT_EQ(session->counters().rows, 46u);
+  EXPECT_EQ(session->counters().pairs, 92u);
+}
+
+TEST_P(BatchTest, Slots_EqualTheLocalExecutorInBatchOrder) {
+  const TinyModel model(GetParam());
+  NodeParts node(model);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  const TestBatch batch(model, 1, 5, 3, kSeed);
+  client.send_batch(batch, 1, wire::Priority::kDecode, wire::ReplyForm::kSlots);
+  const auto reply = client.receive_answer();
+  ASSERT_TRUE(reply && reply->type() == wire::FrameType::kReply) << error_of(reply).text;
+  const wire::ReplyView view = must(wire::read_reply(reply->frame, session->limits().batch));
+  EXPECT_EQ(std::vector<float>(view.slots.begin(), view.slots.end()), batch.expected_slots(model));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BatchTest, ::testing::Values("tiny-q8_0.gguf", "tiny-mix.gguf"),
+                         [](const auto& test) { return test.param[5] == 'q' ? "Q8_0" : "Mix"; });
+
+TEST_F(DataServerTest, RowsWithoutPairs_AreNotAnsweredAndRangesWithoutAreEmpty) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  TestBatch batch(model_, 0, 6, 2, kSeed);
+  std::erase_if(batch.pairs, [](const wire::Pair& pair) { return pair.row == 1 || pair.row >= 4; });
+  batch.ranges = {{0, 4}, {4, 2}};
+  client.send_batch(batch, 1);
+  const auto first = client.receive_answer(), second = client.receive_answer();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(must(wire::read_reply(first->frame, session->limits().batch)).info.n_rows, 3u);
+  const wire::ReplyView empty = must(wire::read_reply(second->frame, session->limits().batch));
+  EXPECT_EQ(empty.info.n_rows, 0u);
+  EXPECT_EQ(empty.info.n_pairs, 0u);
+  EXPECT_TRUE(empty.sums.empty());
+}
+
+TEST_F(DataServerTest, OutputOutOfTheFixedPointRange_RowIsListedAndOthersStand) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  TestBatch batch(model_, 0, 4, 2, kSeed);
+  std::vector<std::int64_t> expected = batch.expected(model_);
+  for (wire::Pair& pair : batch.pairs)
+    if (pair.row == 2) pair.weight = std::numeric_limits<float>::max();
+  client.send_batch(batch, 1);
+  const auto reply = client.receive_answer();
+  ASSERT_TRUE(reply && reply->type() == wire::FrameType::kReply) << error_of(reply).text;
+  const wire::ReplyView view = must(wire::read_reply(reply->frame, session->limits().batch));
+  ASSERT_EQ(view.failed_rows.size(), 1u);
+  EXPECT_EQ(view.failed_rows[0], 2);
+  std::vector<std::int64_t> sums(expected.size());
+  test::add_reply_sums(*reply, batch, *session, sums);
+  std::fill_n(expected.begin() + 2 * batch.d_model(), batch.d_model(), 0);
+  EXPECT_EQ(sums, expected);
+}
+
+TEST_F(DataServerTest, StaleEpoch_ErrorNamesBothAndTheLaneGoesOn) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  node.assign(session, 2, {{0, 0}});
+  must(session->forget(1));
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  const TestBatch batch(model_, 0, 1, 2, kSeed);
+  const std::uint64_t sequence = client.send_batch(batch, 1);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kStaleEpoch);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("epoch 1"));
+  EXPECT_THAT(error_of(answer).text, HasSubstr("holds 2"));
+  EXPECT_EQ(answer->header().sequence, sequence);
+  EXPECT_EQ(answer->header().credit_frames, 1u) << "the credit comes back with it";
+  client.send_plain(wire::FrameType::kPing, 99);
+  EXPECT_EQ(client.receive_answer()->type(), wire::FrameType::kPong);
+}
+
+TEST_F(DataServerTest, ExpertOutsideTheShare_RefusedByName) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  node.assign(session, 2, {{0, 0}, {0, 1}});
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  client.send_batch(TestBatch(model_, 0, 1, 8, kSeed), 2);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("expert 2 of layer 0"));
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, Ping_PongWithTheSameSequence) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kWeights);
+  client.greet();
+  client.send_plain(wire::FrameType::kPing, 12345);
+  const auto pong = client.receive_answer();
+  ASSERT_TRUE(pong);
+  EXPECT_EQ(pong->type(), wire::FrameType::kPong);
+  EXPECT_EQ(pong->header().sequence, 12345u);
+}
+
+// ---- order ----------------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, DecodeBatch_OvertakesThePromptBetweenItsSlices) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient bulk = node.connect(*session, wire::Lane::kBulk), latency = node.connect(*session, wire::Lane::kLatency);
+  bulk.greet();
+  latency.greet();
+  const TestBatch prompt(model_, 0, 512, 8, kSeed), decode(model_, 1, 1, 2, kSeed);
+
+  node.gate().close();
+  const std::uint64_t prompt_sequence = bulk.send_batch(prompt, 1, wire::Priority::kPrompt);
+  node.gate().await_standstill();  // inside the prompt's first slice
+  const std::uint64_t decode_sequence = latency.send_batch(decode, 1);
+  latency.send_plain(wire::FrameType::kPing, 1);
+  ASSERT_EQ(latency.receive_answer()->type(), wire::FrameType::kPong);  // so the batch is in the queue
+
+  std::optional<test::ReceivedFrame> reply;
+  while (!reply) {
+    node.gate().permit_one();
+    reply = latency.receive_answer(std::chrono::milliseconds(20));
+    ASSERT_FALSE(bulk.receive_answer(std::chrono::milliseconds(0))) << "the prompt was answered first";
+  }
+  EXPECT_EQ(reply->header().sequence, decode_sequence);
+  std::vector<std::int64_t> sums(decode.d_model());
+  test::add_reply_sums(*reply, decode, *session, sums);
+  EXPECT_EQ(sums, decode.expected(model_));
+  node.gate().open();
+  EXPECT_EQ(collect(bulk, prompt, *session, prompt_sequence), prompt.expected(model_));
+}
+
+TEST_F(DataServerTest, CancelledWhileQueued_NoReplyAndTheCreditComesBack) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  const wire::Welcome welcome = client.greet();
+  const TestBatch batch(model_, 0, 2, 2, kSeed);
+  node.gate().close();
+  const std::uint64_t first = client.send_batch(batch, 1);
+  node.gate().await_standstill();
+  const std::uint64_t second = client.send_batch(batch, 1), third = client.send_batch(batch, 1);
+  client.send_plain(wire::FrameType::kCancel, second);
+  client.send_plain(wire::FrameType::kPing, 7);
+  ASSERT_EQ(client.receive_answer()->type(), wire::FrameType::kPong);
+  node.gate().open();
+  EXPECT_EQ(collect(client, batch, *session, first), batch.expected(model_));
+  EXPECT_EQ(collect(client, batch, *session, third), batch.expected(model_));
+  while (client.credit_frames() < welcome.credit_frames + 3) ASSERT_TRUE(client.receive());
+}
+
+// ---- credit ---------------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, OneFrameOfCredit_EachReplyGivesTheNext) {
+  NodeSettings settings;
+  settings.sessions.limits.batch_frames = 1;
+  settings.sessions.limits.batch_windows = 1;
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  EXPECT_EQ(client.greet().credit_frames, 1u);
+  TestBatch batch(model_, 0, 64, 2, kSeed);
+  batch.ranges = {{0, 32}, {32, 32}};
+  const auto expected = batch.expected(model_);
+  for (std::uint64_t frames = 1; frames <= 5; ++frames) {
+    const std::uint64_t sequence = client.send_batch(batch, 1, wire::Priority::kPrompt);
+    EXPECT_EQ(collect(client, batch, *session, sequence), expected);
+    EXPECT_EQ(client.credit_frames(), frames + 1) << "with the last range's reply, not later";
+    EXPECT_EQ(client.credit_bytes(), session->limits().batches.bytes + frames * client.last_frame_bytes());
+  }
+}
+
+TEST_F(DataServerTest, MoreThanTheCredit_EndsThatSessionOnly) {
+  NodeSettings settings;
+  settings.sessions.limits.batch_frames = 2;
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef greedy = node.ready_session(), other = node.ready_session();
+  LaneClient client = node.connect(*greedy, wire::Lane::kLatency), good = node.connect(*other, wire::Lane::kLatency);
+  client.greet();
+  good.greet();
+  const TestBatch batch(model_, 0, 2, 2, kSeed);
+  node.gate().close();
+  for (int i = 0; i < 3; ++i) client.send_batch(batch, 1);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("no credit"));
+  EXPECT_EQ(answer->header().sequence, 0u);
+  EXPECT_EQ(client.receive_answer()->type(), wire::FrameType::kClose);
+  node.gate().open();
+  EXPECT_TRUE(client.drained());
+  EXPECT_TRUE(greedy->ended());
+  expect_serves(model_, good, *other);
+}
+
+// ---- who gets in ----------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, WrongTokenOrUnknownSession_TheSameRefusal) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  for (const bool wrong_token : {true, false}) {
+    LaneClient client = node.connect(*session, wire::Lane::kLatency);
+    wire::Token token = session->token();
+    token[31] ^= std::byte{1};
+    if (wrong_token) client.set_token(token);
+    if (!wrong_token) client.set_session(session->id() ^ 1);
+    client.say_hello();
+    const auto answer = client.receive_answer();
+    EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
+    EXPECT_EQ(error_of(answer).text, "no session of this node has this id and token");
+    EXPECT_TRUE(client.drained());
+  }
+  EXPECT_FALSE(session->ended()) << "a stranger must not end it";
+}
+
+TEST_F(DataServerTest, SecondConnectionOfALane_RefusedAndTheFirstGoesOn) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient first = node.connect(*session, wire::Lane::kLatency), second = node.connect(*session, wire::Lane::kLatency);
+  first.greet();
+  second.say_hello();
+  EXPECT_THAT(error_of(second.receive_answer()).text, HasSubstr("connected already"));
+  expect_serves(model_, first, *session);
+}
+
+TEST_F(DataServerTest, MuteConnection_DroppedAtItsDeadline) {
+  NodeSettings settings;
+  settings.data.hello_timeout = std::chrono::milliseconds(50);
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient mute = node.connect(*session, wire::Lane::kLatency);
+  const auto answer = mute.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kDeadline);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("no hello"));
+  EXPECT_TRUE(mute.drained());
+}
+
+TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
+  NodeSettings settings;
+  settings.data.max_mute = 4;
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  std::vector<std::unique_ptr<LaneClient>> mute;
+  for (int i = 0; i < 12; ++i) mute.emplace_back(new LaneClient(node.connect(*session, wire::Lane::kLatency)));
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  EXPECT_EQ(error_of(mute.front()->receive_answer()).code, ErrorCode::kBusy);
+  expect_serves(model_, client, *session);
+}
+
+// ---- hostile frames -------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, WeightThatIsNaN_EndsThatSessionByName) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef bad = node.ready_session(), other = node.ready_session();
+  LaneClient client = node.connect(*bad, wire::Lane::kLatency), good = node.connect(*other, wire::Lane::kLatency);
+  client.greet();
+  good.greet();
+  TestBatch batch(model_, 0, 2, 2, kSeed);
+  batch.pairs[1].weight = std::numeric_limits<float>::quiet_NaN();
+  client.send_batch(batch, 1);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kCorrupt);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("weight"));
+  EXPECT_TRUE(client.drained());
+  EXPECT_TRUE(bad->ended());
+  expect_serves(model_, good, *other);
+}
+
+TEST_F(DataServerTest, FramesThatDoNotBelong_EndThatSessionByName) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef other = node.ready_session();
+  LaneClient good = node.connect(*other, wire::Lane::kLatency);
+  good.greet();
+  const TestBatch batch(model_, 0, 2, 2, kSeed);
+  const std::vector<std::pair<const char*, std::function<void(LaneClient&)>>> cases = {
+      {"a batch came on the weights lane", [&](LaneClient& client) { client.send_batch(batch, 1); }},
+      {"does not send", [](LaneClient& client) { client.send_plain(wire::FrameType::kReply, 1); }},
+      {"names session", [](LaneClient& client) {
+         client.set_session(1);
+         client.send_plain(wire::FrameType::kPing, 1);
+       }},
+  };
+  for (const auto& [says, send] : cases) {
+    const SessionRef session = node.ready_session();
+    LaneClient client = node.connect(*session, wire::Lane::kWeights);
+    client.greet();
+    send(client);
+    const auto answer = client.receive_answer();
+    EXPECT_THAT(error_of(answer).text, HasSubstr(says));
+    EXPECT_TRUE(client.drained());
+    EXPECT_TRUE(session->ended()) << says;
+  }
+  expect_serves(model_, good, *other);
+}
+
+TEST_F(DataServerTest, EveryByteOfABatchFlipped_NeverAWrongAnswer) {
+  // The checksum catches each; what is tested is that the node answers, closes and frees, again and again.
+  NodeParts node(model_);
+  node.serve();
+  const TestBatch batch(model_, 0, 1, 2, kSeed);
+  wire::FrameBuilder builder;
+  std::mt19937 random(kSeed);
+  for (int i = 0; i < 20; ++i) {
+    const SessionRef session = node.ready_session();
+    LaneClient client = node.connect(*session, wire::Lane::kLatency);
+    client.greet();
+    wire::FrameHeader header = client.header(wire::FrameType::kBatch);
+    header.epoch = 1;
+    wire::BatchInfo info;
+    info.n_rows = 1;
+    info.n_pairs = 2;
+    info.n_ranges = 1;
+    info.d_model = batch.d_model();
+    info.gate_class = info.up_class = batch.kernels.gate_class();
+    builder.begin(header);
+    wire::add_batch(builder, info, batch.gate_rows, {}, batch.pairs, batch.ranges);
+    std::vector<std::byte> bytes;
+    for (const auto part : builder.finish()) bytes.insert(bytes.end(), part.begin(), part.end());
+    bytes[wire::kHeaderBytes + random() % (bytes.size() - wire::kHeaderBytes)] ^= std::byte{4};
+    client.send_bytes(bytes);
+    EXPECT_EQ(error_of(client.receive_answer()).code, ErrorCode::kCorrupt);
+    EXPECT_TRUE(client.drained());
+  }
+  EXPECT_EQ(node.store().usage().reserved, 0u);
+}
+
+TEST_F(DataServerTest, GarbageOverTcp_ClosedAndOthersGoOn) {
+  transport::TcpTransport tcp;
+  NodeParts node(model_);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session();
+  LaneClient good = node.connect(*session, wire::Lane::kLatency);
+  good.greet();
+  std::mt19937 random(kSeed);
+  for (int i = 0; i < 10; ++i) {
+    LaneClient stranger = node.connect(*session, wire::Lane::kBulk);
+    std::array<std::byte, 200> garbage;
+    for (std::byte& b : garbage) b = static_cast<std::byte>(random());
+    stranger.send_bytes(garbage);
+    EXPECT_TRUE(stranger.drained());
+  }
+  expect_serves(model_, good, *session);
+}
+
+// ---- ends -----------------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, SlabsOverTheWeightsLane_BatchEqualsTheFiles) {
+  NodeSettings settings;
+  settings.own_model = false;
+  settings.sessions.limits.weight_frames = 2;
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.open();
+  must(session->reserve(node.store(), {model_.all_slab_bytes(), 0, 0}));
+  LaneClient weights = node.connect(*session, wire::Lane::kWeights), client = node.connect(*session, wire::Lane::kBulk);
+  weights.greet();
+  client.greet();
+  const AssignmentRef assignment = must(session->begin_assign(1, model_.everything()));
+  node.loader().start(session, assignment);
+  std::uint64_t sent = 0;
+  for (const ShareItem& item : assignment->wait(std::chrono::milliseconds(0)).wanted) {
+    const std::span<const std::byte> slab = model_.slab(item.layer, item.expert);
+    for (std::size_t at = 0; at < slab.size(); at += 30'000) {
+      while (weights.credit_frames() <= sent) ASSERT_TRUE(weights.receive());
+      weights.send_piece({item.layer, item.expert, at, slab.size()},
+                         slab.subspan(at, std::min<std::size_t>(30'000, slab.size() - at)));
+      ++sent;
+    }
+  }
+  AssignProgress progress = assignment->wait(std::chrono::seconds(20));
+  ASSERT_TRUE(progress.ready);
+  const TestBatch batch(model_, 1, 7, 4, kSeed);
+  const std::uint64_t sequence = client.send_batch(batch, 1);
+  EXPECT_EQ(collect(client, batch, *session, sequence), batch.expected(model_));
+}
+
+TEST_F(DataServerTest, SessionClosedByWish_GoodbyeWithoutError) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  must(node.sessions().close(session->id()));
+  EXPECT_EQ(client.receive_answer()->type(), wire::FrameType::kClose);
+  EXPECT_TRUE(client.drained());
+}
+
+TEST_F(DataServerTest, SessionEnds_EveryLaneHearsWhyAndMemoryIsFreeOnceTheBatchInHandIsDone) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient a = node.connect(*session, wire::Lane::kLatency), b = node.connect(*session, wire::Lane::kBulk);
+  a.greet();
+  b.greet();
+  node.gate().close();
+  b.send_batch(TestBatch(model_, 0, 512, 8, kSeed), 1, wire::Priority::kPrompt);
+  node.gate().await_standstill();
+  session->end(Error(ErrorCode::kDeadline, "the lease is over"));
+  for (LaneClient* client : {&a, &b}) {
+    EXPECT_EQ(error_of(client->receive_answer()).text, "the lease is over");
+    EXPECT_EQ(client->receive_answer()->type(), wire::FrameType::kClose);
+  }
+  EXPECT_GT(node.store().usage().reserved, 0u) << "the batch in hand still reads its slabs";
+  node.gate().open();
+  EXPECT_TRUE(a.drained() && b.drained());
+  node.stop_server();  // waits for the batch
+  EXPECT_EQ(node.store().usage().reserved, 0u);
+}
+
+TEST_F(DataServerTest, Stop_EveryConnectionHearsIt) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  std::thread stopper([&] { node.stop_server(); });
+  EXPECT_THAT(error_of(client.receive_answer()).text, HasSubstr("shutting down"));
+  EXPECT_TRUE(client.drained());
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace terrace::node

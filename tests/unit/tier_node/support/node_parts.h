@@ -1,0 +1,158 @@
+// A node without its program: store, sessions, loader and, where asked for, the data server, over a transport in this
+// process.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "common/transport/loopback/loopback.h"
+#include "tests/unit/tier_node/support/lane_client.h"
+#include "tests/unit/tier_node/support/tiny_model.h"
+#include "tier_node/service/data_server.h"
+#include "tier_node/session/session_table.h"
+#include "tier_node/session/slab_loader.h"
+
+namespace terrace::node::test {
+
+// Everything on the calling thread; each run() waits for a permit once the gate is closed.
+class GatedParallel final : public Parallel {
+ public:
+  std::size_t n_workers() const override { return 1; }
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++waiting_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return open_ || permits_ > 0; });
+      --waiting_;
+      if (!open_) --permits_;
+    }
+    for (std::size_t item = 0; item < n_items; ++item) fn(item, 0);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void permit_one() {
+    const std::lock_guard lock(mutex_);
+    ++permits_;
+    changed_.notify_all();
+  }
+  // Until the compute thread stands at the gate without a permit.
+  void await_standstill() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return waiting_ > 0 && permits_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int permits_ = 0;
+  int waiting_ = 0;
+};
+
+struct NodeSettings {
+  std::uint64_t budget = std::uint64_t{512} << 20;
+  SessionOptions sessions;
+  DataServerOptions data = [] {
+    DataServerOptions options;  // our client waits for the node to close: not for long
+    options.linger = options.stop_grace = std::chrono::milliseconds(20);
+    return options;
+  }();
+  bool own_model = true;
+};
+
+class NodeParts {
+ public:
+  explicit NodeParts(const TinyModel& model, NodeSettings settings = {})
+      : model_(model), settings_(std::move(settings)), store_({settings_.budget, {}}) {
+    Serial serial;
+    if (settings_.own_model) own_.emplace(must(OwnModel::open(model.path, "", serial)));
+    settings_.sessions.machine = this_machine();
+    sessions_ = must(SessionTable::create(store_, settings_.sessions, Logger::silent()));
+    loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent());
+    ops_ = must(kernels::select_ops(this_machine().cpu, std::nullopt));
+  }
+  ~NodeParts() {
+    gate_.open();
+    sessions_->end_all(Error(ErrorCode::kPeerGone, "the test is over"));
+    stop_server();
+    loader_.reset();
+  }
+
+  void serve() { serve(loopback_, "node:9001"); }
+  void serve(transport::Transport& transport, const std::string& address) {
+    transport_ = &transport;
+    server_ = must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent()}, address, {},
+                                     settings_.data));
+    address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
+    sessions_->on_change([this] { server_->wake(); });
+  }
+
+  OpenRequest open_request() const {
+    OpenRequest request;
+    request.protocol_min = kProtocolMin;
+    request.protocol_max = kProtocolMax;
+    request.numerics_version = kNumericsVersion;
+    request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
+    request.limits = {512, 512 * 8, 64, std::uint64_t{64} << 20};
+    request.coordinator = "test";
+    return request;
+  }
+  SessionRef open() { return must(sessions_->open(open_request())).session; }
+  // Waits until it is live.
+  void assign(const SessionRef& session, std::uint64_t epoch, const std::vector<ShareItem>& items) {
+    const AssignmentRef assignment = must(session->begin_assign(epoch, items));
+    if (!assignment->finished()) loader_->start(session, assignment);
+    AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));
+    while (!progress.ready) {
+      if (progress.failed) throw std::runtime_error(progress.failed->text());
+      progress = assignment->wait(std::chrono::milliseconds(50));
+    }
+  }
+  // Opened, reserved, everything in epoch 1.
+  SessionRef ready_session() {
+    SessionRef session = open();
+    must(session->reserve(store_, {model_.all_slab_bytes(), 0, 0}));
+    assign(session, 1, model_.everything());
+    return session;
+  }
+  LaneClient connect(const Session& session, wire::Lane lane) {
+    return LaneClient(*transport_, address_, session, lane);
+  }
+
+  const std::string& address() const { return address_; }
+  arena::SlabStore& store() { return store_; }
+  SessionTable& sessions() { return *sessions_; }
+  SlabLoader& loader() { return *loader_; }
+  GatedParallel& gate() { return gate_; }
+  void stop_server() {
+    server_.reset();
+    sessions_->on_change([] {});
+  }
+
+ private:
+  const TinyModel& model_;
+  NodeSettings settings_;
+  transport::LoopbackTransport loopback_;
+  transport::Transport* transport_ = nullptr;
+  std::string address_;
+  GatedParallel gate_;
+  kernels::Ops ops_;
+  std::optional<OwnModel> own_;
+  arena::SlabStore store_;
+  std::unique_ptr<SessionTable> sessions_;
+  std::unique_ptr<SlabLoader> loader_;
+  std::unique_ptr<DataServer> server_;
+};
+
+}  // namespace terrace::node::test
