@@ -22,17 +22,19 @@ namespace terrace::test {
 // A model file as legs and sessions want it.
 struct GateModel {
   explicit GateModel(const std::filesystem::path& path = demo_model());
+  GateModel(const GateModel&) = delete;
+  GateModel& operator=(const GateModel&) = delete;
 
   legs::OwnerTable share(const std::vector<std::string>& nodes, const std::string& spec) const;
   legs::SessionModel session_model(const std::vector<kernels::ExpertKernels>& our_kernels) const;
 
+  mutable Serial serial;
   gguf::File file;
   manifest::ModelExperts experts;
   kernels::Ops ops;
   legs::FileSlabs slabs;
   std::vector<kernels::ExpertKernels> kernels;  // [n_layers], the widest of this machine
   manifest::Manifest manifest;
-  mutable Serial serial;
 };
 
 // Host leg, dispatcher and trunk over a model, nodes in order behind the host.
