@@ -133,10 +133,11 @@ Status run_score(const CommandContext& context) {
   }
   const double mean = total / static_cast<double>(chunks.size() * (o.chunk - 1));
   nlohmann::ordered_json json;
-  json["tokens"] = chunks.size() * o.chunk;
+  const std::size_t tokens = chunks.size() * o.chunk;
+  json["chunks"] = std::move(chunks);
+  json["tokens"] = tokens;
   json["nll"] = mean;
   json["ppl"] = std::exp(mean);
-  json["chunks"] = std::move(chunks);
   print_json_line(json);
   return {};
 }
