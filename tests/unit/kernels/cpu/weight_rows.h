@@ -157,6 +157,7 @@ inline std::vector<Bytes> random_activations(ActivationClass activation, std::si
 
 inline std::vector<const std::byte*> pointers(const std::vector<Bytes>& rows) {
   std::vector<const std::byte*> out;
+  out.reserve(rows.size());
   for (const Bytes& row : rows) out.push_back(row.data());
   return out;
 }
