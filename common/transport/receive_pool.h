@@ -29,6 +29,8 @@ class ReceivePool {
   std::span<std::byte> acquire(std::uint64_t bytes);
   // Takes back what acquire() gave, by its first byte and length. Anything else is a bug of the caller.
   void release(std::span<const std::byte> frame);
+  // Bytes of all buffers, free and given out.
+  std::uint64_t kept_bytes() const { return kept_; }
 
  private:
   struct Free {

@@ -5,12 +5,19 @@
 #include <algorithm>
 
 namespace terrace::transport {
+namespace {
+
+// A batch has 13 pieces: with room for them a slot grows once, not each time a longer list comes by.
+constexpr std::size_t kUsualParts = 16;
+
+}  // namespace
 
 Result<SendTicket> SendQueue::push(std::span<const Part> parts) {
   if (last_ - reported_ == slots_.size())
     return Error(ErrorCode::kBusy, fmt::format("{} sends are open, no more are allowed", slots_.size()));
   Slot& slot = slots_[(last_ + 1) % slots_.size()];
   slot.parts.clear();
+  slot.parts.reserve(std::max(kUsualParts, parts.size()));
   slot.bytes = 0;
   for (const Part part : parts) {
     if (part.empty()) continue;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -27,12 +28,13 @@ inline constexpr auto kPatience = 60s;
 class TestFrame {
  public:
   TestFrame(std::uint64_t sequence, std::size_t bytes) : data_(bytes <= 64 ? 0 : bytes - 80) {
-    for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = std::byte(sequence * 31 + i + (i >> 12));
+    fill(sequence);
     builder_.begin({.type = wire::FrameType::kSlab, .lane = wire::Lane::kWeights, .sequence = sequence});
     if (bytes > 64) builder_.add(wire::SectionTag::kSlabBytes, 0, data_);
     parts_ = builder_.finish();
   }
   std::span<const Part> parts() const { return parts_; }
+  // All bytes, one after the other.
   std::vector<std::byte> contiguous() const {
     std::vector<std::byte> all;
     for (const Part part : parts_) all.insert(all.end(), part.begin(), part.end());
@@ -40,6 +42,17 @@ class TestFrame {
   }
 
  private:
+  // Blocks of 4 KB that differ in their number, so that a block out of its place shows.
+  void fill(std::uint64_t sequence) {
+    for (std::size_t i = 0; i < std::min(kBlock, data_.size()); ++i) data_[i] = std::byte(sequence * 31 + i);
+    for (std::size_t at = kBlock; at < data_.size(); at += kBlock) {
+      const std::size_t n = std::min(kBlock, data_.size() - at);
+      std::memcpy(&data_[at], data_.data(), n);
+      std::memcpy(&data_[at], &at, std::min(n, sizeof(at)));
+    }
+  }
+
+  static constexpr std::size_t kBlock = 4096;
   std::vector<std::byte> data_;
   wire::FrameBuilder builder_;
   std::span<const Part> parts_;

@@ -1,0 +1,83 @@
+// After warm-up a connection allocates nothing: operator new is replaced by one that counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "common/transport/loopback/loopback.h"
+#include "common/transport/tcp/tcp.h"
+#include "tests/contract/transport_harness.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, std::size_t(alignment)); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace terrace::transport {
+namespace {
+
+using namespace test;
+
+// Polls with nothing of the test's own on the heap; returns the frames that came.
+std::size_t poll_and_release(Connection& connection) {
+  std::array<Event, 16> events;
+  const std::size_t n = connection.poll(events);
+  std::size_t frames = 0;
+  for (const Event& event : std::span(events).first(n)) {
+    if (event.kind != Event::Kind::kReceived) continue;
+    connection.release(event.frame);
+    ++frames;
+  }
+  return frames;
+}
+
+void expect_no_allocation_after_warm_up(std::unique_ptr<Transport> transport) {
+  Link link = make_link(std::move(transport), {}, {});
+  std::vector<std::unique_ptr<TestFrame>> frames;
+  for (std::size_t i = 0; i < 12; ++i) frames.push_back(make_frame(i, 80 + 1600 * i * i));
+  const auto round = [&](std::size_t first) {
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      ASSERT_TRUE(link.client->send(frames[(first + i) % frames.size()]->parts()).ok());
+      ASSERT_TRUE(link.server->send(frames[i]->parts()).ok());
+    }
+    for (std::size_t client = 0, server = 0; client < frames.size() || server < frames.size();) {
+      client += poll_and_release(*link.client.connection);
+      server += poll_and_release(*link.server.connection);
+    }
+  };
+  for (std::size_t i = 0; i < 40; ++i) round(i);
+  const std::uint64_t before = allocations;
+  for (std::size_t i = 0; i < 40; ++i) round(5 * i);
+  EXPECT_EQ(allocations - before, 0u);
+}
+
+TEST(Allocations, Loopback_NoneAfterWarmUp) {
+  expect_no_allocation_after_warm_up(std::make_unique<LoopbackTransport>());
+}
+
+TEST(Allocations, Tcp_NoneAfterWarmUp) { expect_no_allocation_after_warm_up(std::make_unique<TcpTransport>()); }
+
+TEST(Allocations, AreCounted) {
+  const std::uint64_t before = allocations;
+  const auto frame = make_frame(1, 4096);
+  EXPECT_GT(allocations - before, 0u);
+}
+
+}  // namespace
+}  // namespace terrace::transport

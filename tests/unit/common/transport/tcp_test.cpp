@@ -1,0 +1,236 @@
+// What only a socket can do to a connection: the rest is in tests/contract/transport_contract_test.cpp.
+#include "common/transport/tcp/tcp.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "tests/contract/transport_harness.h"
+
+namespace terrace::transport {
+namespace {
+
+using namespace test;
+using testing::HasSubstr;
+
+// A blocking socket that knows nothing of frames.
+class RawSocket {
+ public:
+  RawSocket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  RawSocket(const RawSocket&) = delete;
+  ~RawSocket() { end(); }
+
+  int fd() const { return fd_; }
+  bool connect(std::uint16_t port) {
+    const sockaddr_in address = loopback(port);
+    return ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  // Listens with the shortest queue there is; returns the port.
+  std::uint16_t listen() {
+    sockaddr_in address = loopback(0);
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::listen(fd_, 0), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    return ntohs(address.sin_port);
+  }
+  void write(std::span<const std::byte> bytes) {
+    EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  void end() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  // Ends with a reset instead of a goodbye.
+  void reset() {
+    const linger now{1, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    end();
+  }
+
+ private:
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  int fd_;
+};
+
+class Tcp : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto listener = transport_.listen("127.0.0.1:0", {});
+    ASSERT_TRUE(listener.ok()) << listener.error().text();
+    listener_ = std::move(*listener);
+    ASSERT_TRUE(raw_.connect(listener_->port()));
+    server_.connection = accept_one(*listener_);
+  }
+  void expect_closed(ErrorCode code, const std::string& reason) {
+    ASSERT_TRUE(pump({&server_}, [&] { return server_.closed; }));
+    EXPECT_EQ(server_->close_reason().code(), code);
+    EXPECT_THAT(server_->close_reason().text(), HasSubstr(reason));
+    EXPECT_THAT(server_->close_reason().text(), testing::StartsWith(server_->peer_name()));
+  }
+
+  TcpTransport transport_;
+  std::unique_ptr<Listener> listener_;
+  RawSocket raw_;
+  End server_;
+};
+
+TEST_F(Tcp, FrameByteByByte_Arrives) {
+  const auto bytes = TestFrame(1, 160).contiguous();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    raw_.write(std::span(bytes).subspan(i, 1));
+    server_.poll();
+  }
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.received == 1; }));
+  EXPECT_TRUE(server_.frames[0] == bytes);
+}
+
+TEST_F(Tcp, ManyFramesInOneWrite_Arrive) {
+  std::vector<std::byte> all;
+  for (std::size_t i = 0; i < 500; ++i) {
+    const auto bytes = TestFrame(i, 80 + 16 * (i % 9)).contiguous();
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  raw_.write(all);
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.received == 500; }));
+  for (std::size_t i = 0; i < 500; ++i) EXPECT_TRUE(server_.frames[i] == TestFrame(i, 80 + 16 * (i % 9)).contiguous());
+}
+
+TEST_F(Tcp, AnotherProtocol_ClosesWithCorrupt) {
+  const std::string request = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nUser-Agent: a browser\r\n\r\n";
+  raw_.write(std::as_bytes(std::span(request)));
+  expect_closed(ErrorCode::kCorrupt, "magic 0x20544547");
+}
+
+TEST_F(Tcp, HeaderThatAnnouncesTooMuch_ClosesBeforeAnythingIsSetAside) {
+  auto bytes = TestFrame(1, 64).contiguous();
+  const std::uint32_t body = 0xfffffff0u;
+  std::memcpy(bytes.data() + 40, &body, sizeof(body));
+  raw_.write(bytes);
+  expect_closed(ErrorCode::kCorrupt, "at most 67108864");
+}
+
+TEST_F(Tcp, EndInsideAFrame_SaysHowMuchCame) {
+  const auto bytes = TestFrame(1, 100000).contiguous();
+  raw_.write(std::span(bytes).first(30000));
+  raw_.end();
+  expect_closed(ErrorCode::kPeerGone, "closed by the peer after 30000 bytes of a frame");
+}
+
+TEST_F(Tcp, Reset_ClosesWithItsReason) {
+  raw_.reset();
+  expect_closed(ErrorCode::kPeerGone, "reset by peer");
+}
+
+TEST_F(Tcp, ResetWhileSending_EndsOpenSendsWithoutASignal) {
+  struct sigaction before {};
+  struct sigaction fatal {};
+  fatal.sa_handler = SIG_DFL;  // a SIGPIPE would end this program
+  ::sigaction(SIGPIPE, &fatal, &before);
+  const TestFrame frame(1, std::size_t{16} << 20);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(server_->send(frame.parts()).ok());
+  raw_.reset();
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.closed; }));
+  EXPECT_EQ(server_.sent, (std::vector<SendTicket>{1, 2, 3}));
+  EXPECT_EQ(server_->close_reason().code(), ErrorCode::kPeerGone);
+  ::sigaction(SIGPIPE, &before, nullptr);
+}
+
+// A node that refuses says why and closes; the client's next write then fails, but the answer must still be read.
+TEST_F(Tcp, LastWordsOfThePeer_AreReadAfterAFailedWrite) {
+  const auto words = TestFrame(9, 160).contiguous();
+  raw_.write(words);
+  raw_.end();
+  const TestFrame frame(1, 64);
+  for (int i = 0; i < 50 && server_->send(frame.parts()).ok(); ++i) ::usleep(1000);
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.closed; }));
+  ASSERT_EQ(server_.received, 1u);
+  EXPECT_TRUE(server_.frames[0] == words);
+}
+
+// Nothing is read then, so that no read can tell.
+TEST(TcpFullWindow, Reset_IsNoticed) {
+  TcpTransport transport;
+  auto listener = transport.listen("127.0.0.1:0", {.largest_frame = 4096, .receive_window = 4096});
+  ASSERT_TRUE(listener.ok());
+  RawSocket raw;
+  ASSERT_TRUE(raw.connect((*listener)->port()));
+  End server;
+  server.connection = accept_one(**listener);
+  server.hold = true;
+  const auto bytes = TestFrame(1, 4096).contiguous();
+  for (int i = 0; i < 3; ++i) raw.write(bytes);
+  ASSERT_TRUE(pump({&server}, [&] { return server.received == 1; }));
+  raw.reset();
+  ASSERT_TRUE(pump({&server}, [&] { return server.closed; }));
+  EXPECT_THAT(server->close_reason().text(), HasSubstr("reset by peer"));
+}
+
+TEST_F(Tcp, InterruptedWait_GoesOn) {
+  EXPECT_FALSE(wait(*server_.connection, 1ms));
+  struct sigaction before {};
+  struct sigaction handler {};
+  handler.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &handler, &before);
+  ::ualarm(2000, 2000);
+  EXPECT_FALSE(wait(*server_.connection, 30ms)) << "a signal is nothing to say";
+  ::ualarm(0, 0);
+  ::sigaction(SIGALRM, &before, nullptr);
+}
+
+TEST(TcpConnect, SilentPeer_EndsAtTheDeadline) {
+  RawSocket listener, first, second;
+  const std::uint16_t port = listener.listen();
+  // Fills the queue of a listener that accepts nobody: the system then drops whoever comes next.
+  ASSERT_TRUE(first.connect(port));
+  ::fcntl(second.fd(), F_SETFL, O_NONBLOCK);
+  (void)second.connect(port);
+  TcpTransport transport;
+  const std::string address = fmt::format("127.0.0.1:{}", port);
+  const auto connection = transport.connect(address, {}, 150ms);
+  ASSERT_FALSE(connection.ok());
+  EXPECT_EQ(connection.error().code(), ErrorCode::kDeadline);
+  EXPECT_THAT(connection.error().text(), HasSubstr(address));
+}
+
+TEST(TcpConnect, NameIsLookedUp) {
+  TcpTransport transport;
+  auto listener = transport.listen("127.0.0.1:0", {});
+  ASSERT_TRUE(listener.ok());
+  const auto connection = transport.connect(fmt::format("localhost:{}", (*listener)->port()), {}, 5s);
+  ASSERT_TRUE(connection.ok()) << connection.error().text();
+  EXPECT_EQ((*connection)->peer_name(), (*listener)->address());
+}
+
+TEST(TcpConnect, Ipv6Literal) {
+  TcpTransport transport;
+  auto listener = transport.listen("[::1]:0", {});
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here: " << listener.error().text();
+  EXPECT_EQ((*listener)->address(), fmt::format("[::1]:{}", (*listener)->port()));
+  const auto connection = transport.connect((*listener)->address(), {}, 5s);
+  ASSERT_TRUE(connection.ok()) << connection.error().text();
+  EXPECT_EQ((*connection)->peer_name(), (*listener)->address());
+}
+
+TEST(TcpListen, AddressOfAnotherMachine_NamesIt) {
+  TcpTransport transport;
+  const auto listener = transport.listen("192.0.2.1:9000", {});
+  ASSERT_FALSE(listener.ok());
+  EXPECT_EQ(listener.error().code(), ErrorCode::kIo);
+  EXPECT_THAT(listener.error().text(), HasSubstr("192.0.2.1:9000: cannot listen"));
+}
+
+}  // namespace
+}  // namespace terrace::transport
