@@ -55,6 +55,7 @@ Status Lane::greet() {
     if (welcomed || frame.header.type != wire::FrameType::kWelcome)
       return Error(ErrorCode::kCorrupt, fmt::format("a {} frame came where Welcome was due", name(frame.header.type)));
     TERRACE_ASSIGN_OR_RETURN(welcome_, wire::read_welcome(frame));
+    TERRACE_RETURN_IF_ERROR(take_credit(welcome_.credit_frames, welcome_.credit_bytes));
     welcomed = true;
     return false;
   };
@@ -62,7 +63,7 @@ Status Lane::greet() {
   const auto deadline = Clock::now() + options_.connect_timeout;
   for (;;) {
     TERRACE_RETURN_IF_ERROR(poll({on_frame, on_sent}));
-    if (welcomed && sent) return take_welcome();
+    if (welcomed && sent) return {};
     const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now());
     if (left.count() <= 0)
       return fail(
@@ -71,17 +72,6 @@ Status Lane::greet() {
                             name(options_.lane), format_duration(options_.connect_timeout))));
     (void)transport::wait(*connection_, left);
   }
-}
-
-Status Lane::take_welcome() {
-  if (welcome_.credit_frames == 0 || welcome_.credit_bytes == 0 || welcome_.largest_frame == 0)
-    return fail(
-        Error(ErrorCode::kCorrupt,
-              fmt::format("its Welcome ({} lane) grants {} frames, {} bytes, {} in a frame", name(options_.lane),
-                          welcome_.credit_frames, welcome_.credit_bytes, welcome_.largest_frame)));
-  if (const Status taken = take_credit(welcome_.credit_frames, welcome_.credit_bytes); !taken.ok())
-    return fail(taken.error());
-  return {};
 }
 
 wire::FrameHeader Lane::next_header(wire::FrameType type) const {

@@ -90,7 +90,6 @@ class Lane {
 
   Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
   Status greet();
-  Status take_welcome();
   Status take_event(const transport::Event& event, const Handlers& handlers);
   Status take_frame(std::span<const std::byte> bytes, const Handlers& handlers);
   Result<bool> dispatch(const wire::Frame& frame, std::span<const std::byte> bytes, const Handlers& handlers);
