@@ -22,7 +22,4 @@ struct ControlTimeouts {
 Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
                                                             const ControlTimeouts& timeouts);
 
-// The host of HOST:PORT or [IPV6]:PORT, as it was written, for addresses of the node's other ports.
-Result<std::string> host_of(const std::string& address);
-
 }  // namespace terrace::legs

@@ -62,7 +62,7 @@ struct LayerExperts {
 
 struct AssignProgress {
   bool ready = false;
-  std::vector<LayerExperts> wanted;  // only in the first
+  std::vector<LayerExperts> wanted;  // in the first answer, or later where the node's own file turned out wrong
   std::uint64_t slabs_total = 0, slabs_ready = 0, bytes_ready = 0;
 };
 

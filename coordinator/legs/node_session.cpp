@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/parallel.h"
-#include "coordinator/legs/grpc_node_control.h"
+#include "common/transport/address.h"
 #include "coordinator/legs/slab_sender.h"
 
 namespace terrace::legs {
@@ -99,10 +99,11 @@ Status NodeSession::open_session() {
 
 Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& transport, wire::Lane lane,
                                                      std::uint64_t window) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string host, host_of(control_->address()));
+  TERRACE_ASSIGN_OR_RETURN(transport::HostPort data, transport::parse_host_port(control_->address()));
+  data.port = opened_.data_port;
   LaneOptions options;
   options.node = control_->address();
-  options.data_address = fmt::format("{}:{}", host, opened_.data_port);
+  options.data_address = transport::to_string(data);
   options.lane = lane;
   options.session = opened_.session;
   options.token = opened_.token;
@@ -184,7 +185,7 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
                            FunctionRef<void(const ShareProgress&)> on_progress) {
   std::vector<kernels::ExpertShape> shapes;
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
-  SlabSender sender(*weights_, std::move(shapes), model_.lookup);
+  SlabSender sender(*weights_, std::move(shapes), model_.lookup, share, options_.stall_timeout);
   ShareProgress progress;
   const auto on_sent = [&](std::uint64_t bytes) {
     progress.bytes_sent += bytes;

@@ -43,6 +43,7 @@ struct NodeSessionOptions {
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};
+  std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
 };
 
 struct ShareProgress {
