@@ -11,9 +11,9 @@
 
 namespace terrace {
 
-// Call first in main(). A standard stream that the caller had closed is replaced by one whose every use fails, so that no
-// file or socket gets its number and the program's output with it. SIGPIPE is ignored: a closed pipe is an error of that
-// write.
+// Call first in main(). A standard stream that the caller had closed is replaced by one whose every use fails, so that
+// no file or socket gets its number and the program's output with it. SIGPIPE is ignored: a closed pipe is an error of
+// that write.
 void prepare_standard_streams();
 
 // True: all that was written to stdout arrived there. Flushes.

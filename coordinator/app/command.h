@@ -1,7 +1,7 @@
 // A subcommand of `terrace`: one file, and one line in commands.cpp.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>

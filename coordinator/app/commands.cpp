@@ -1,3 +1,6 @@
+#include <iterator>
+#include <nlohmann/json.hpp>
+
 #include "common/base/console.h"
 #include "common/base/program_options.h"
 #include "coordinator/app/command.h"

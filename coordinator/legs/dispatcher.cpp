@@ -69,7 +69,6 @@ void Dispatcher::cut_ranges(const RoutedRows& routed) {
 
 Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
   LegWork& work = work_[leg];
-  work.ticket.reset();
   if (work.pairs.empty()) return {};
   LegBatch batch;
   batch.epoch = owners_.epoch();
@@ -85,15 +84,16 @@ Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
 }
 
 Status Dispatcher::submit(const RoutedRows& routed) {
+  for (const LegWork& work : work_) TERRACE_CHECK(!work.ticket, "submit() before collect()");
   n_rows_ = routed.n_rows;
+  d_model_ = kernels_[routed.layer].shape.d_model;
   quantise(routed);
   sort_pairs(routed);
   cut_ranges(routed);
   Status status;
   for (std::size_t i = 1; i <= legs_.size(); ++i) {  // nodes first, then the host (leg 0)
-    const std::size_t leg = i % legs_.size();
-    work_[leg].ticket.reset();
-    if (status.ok()) status = submit_to(leg, routed);
+    status = submit_to(i % legs_.size(), routed);
+    if (!status.ok()) break;
   }
   if (!status.ok()) discard();
   return status;
@@ -101,14 +101,14 @@ Status Dispatcher::submit(const RoutedRows& routed) {
 
 // What was already handed out is collected and thrown away, so that no leg keeps borrowed rows.
 void Dispatcher::discard() {
-  const std::size_t d_model = kernels_.front().shape.d_model;
-  std::vector<std::int64_t> sums(n_rows_ * d_model);
+  std::vector<std::int64_t> sums(n_rows_ * d_model_);
   std::vector<std::uint8_t> failed(n_rows_);
-  (void)collect({sums.data(), d_model, 24}, failed);
+  (void)collect({.data = sums.data(), .d_model = d_model_}, failed);
 }
 
 // Every open ticket is collected even after an error, so that no leg keeps what was borrowed.
 Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  TERRACE_CHECK(sums.d_model == d_model_ && failed.size() == n_rows_, "sums of another shape than the rows");
   std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
   Status status;
   for (std::size_t leg = 0; leg < legs_.size(); ++leg) {

@@ -53,7 +53,8 @@ class Dispatcher final : public RoutedExperts {
   std::vector<kernels::Pair> sorted_;                     // all pairs by expert, then row
   std::vector<LegWork> work_;                             // [legs]
   std::vector<RowRange> ranges_;
-  std::uint32_t n_rows_ = 0;
+  std::uint32_t n_rows_ = 0;  // of the rows last submitted
+  std::size_t d_model_ = 0;
 };
 
 }  // namespace terrace::legs

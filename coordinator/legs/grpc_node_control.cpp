@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/units.h"
+#include "common/transport/address.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
@@ -46,12 +48,12 @@ ErrorCode code_of(grpc::StatusCode code) {
   }
 }
 
-// A peer's sentence goes to a terminal: no control characters, and not without end.
+// A peer's text goes to terminals, logs and JSON: printable ASCII only, as in the data plane's error frames, and not
+// without end.
 std::string printable(std::string text) {
-  constexpr std::size_t kMost = 512;
-  if (text.size() > kMost) text.resize(kMost);
+  if (text.size() > wire::kMaxErrorText) text.resize(wire::kMaxErrorText);
   for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    if (c < 0x20 || c > 0x7e) c = '?';
   return text;
 }
 
@@ -69,9 +71,7 @@ Status require_loopback(const std::string& address, const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  std::string bare = host;
-  if (bare.size() >= 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
-  if (const int failed = getaddrinfo(bare.c_str(), nullptr, &hints, &found); failed != 0)
+  if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &found); failed != 0)
     return Error(ErrorCode::kInvalidArgument, fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT",
                                                           address, gai_strerror(failed)));
   bool loopback = true;
@@ -87,14 +87,16 @@ Status require_loopback(const std::string& address, const std::string& host) {
 
 class GrpcNodeControl final : public NodeControl {
  public:
-  GrpcNodeControl(std::string address, const ControlTimeouts& timeouts)
-      : address_(std::move(address)), timeouts_(timeouts) {
+  GrpcNodeControl(const std::string& address, const transport::HostPort& target, const ControlTimeouts& timeouts)
+      : address_(address), timeouts_(timeouts) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     // Each control has a connection of its own, so that a peer that went away is noticed by this one.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    stub_ = v1::Node::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+    // The scheme is ours, so that no host is taken for one ("unix:9000").
+    stub_ = v1::Node::NewStub(grpc::CreateCustomChannel("dns:///" + transport::to_string(target),
+                                                        grpc::InsecureChannelCredentials(), arguments));
   }
 
   const std::string& address() const override { return address_; }
@@ -219,7 +221,7 @@ class GrpcNodeControl final : public NodeControl {
   Error corrupt(const std::string& what) const {
     return Error(ErrorCode::kCorrupt, fmt::format("{}: a wrong answer from the node: {}", address_, what));
   }
-  Status take_progress(const v1::AssignProgress& message, bool first, AssignProgress& progress) const;
+  Status take_progress(const v1::AssignProgress& message, AssignProgress& progress) const;
 
   std::string address_;
   ControlTimeouts timeouts_;
@@ -319,13 +321,12 @@ class SilenceGuard {
   std::thread thread_;
 };
 
-Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, bool first, AssignProgress& progress) const {
+Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, AssignProgress& progress) const {
   progress.ready = message.ready();
   progress.slabs_total = message.slabs_total();
   progress.slabs_ready = message.slabs_ready();
   progress.bytes_ready = message.bytes_ready();
   progress.wanted.clear();
-  if (!first && message.wanted_size() != 0) return corrupt("it names wanted slabs after its first answer to Assign");
   for (const v1::LayerShare& layer : message.wanted()) {
     LayerExperts wanted;
     wanted.layer = layer.layer();
@@ -352,24 +353,22 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   SilenceGuard guard(context, timeouts_.progress);
   auto reader = stub_->Assign(&context, message);
   v1::AssignProgress answer;
-  bool first = true;
   bool ready = false;
   Status failed;
   while (failed.ok() && reader->Read(&answer)) {
     guard.heard();
     AssignProgress progress;
-    failed = take_progress(answer, first, progress);
+    failed = ready ? corrupt("it went on with Assign after it was ready") : take_progress(answer, progress);
     if (failed.ok()) failed = on_progress(progress);
     ready = progress.ready;
-    first = false;
     guard.listen();
   }
   if (!failed.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();
   if (!failed.ok()) return failed;
   if (guard.fired())
-    return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {} s", address_,
-                                                   timeouts_.progress.count() / 1000));
+    return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {}", address_,
+                                                   format_duration(timeouts_.progress)));
   TERRACE_RETURN_IF_ERROR(to_status(status));
   if (!ready) return corrupt("it ended Assign without being ready");
   return {};
@@ -377,24 +376,14 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
 
 }  // namespace
 
-Result<std::string> host_of(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  const bool bracketed = !address.empty() && address.front() == '[';
-  const bool valid = colon != std::string::npos && colon > 0 && colon + 1 < address.size() &&
-                     address.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
-                     (bracketed ? address[colon - 1] == ']' : address.find(':') == colon);
-  if (!valid)
-    return Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("\"{}\" is no node address; write HOST:PORT, for example box1:9000 or [::1]:9000", address));
-  return address.substr(0, colon);
-}
-
 Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
                                                             const ControlTimeouts& timeouts) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string host, host_of(address));
-  TERRACE_RETURN_IF_ERROR(require_loopback(address, host));
-  return std::unique_ptr<NodeControl>(std::make_unique<GrpcNodeControl>(address, timeouts));
+  TERRACE_ASSIGN_OR_RETURN(const transport::HostPort target, transport::parse_host_port(address));
+  if (target.port == 0)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: nothing listens on port 0; give --node HOST:PORT", address));
+  TERRACE_RETURN_IF_ERROR(require_loopback(address, target.host));
+  return std::unique_ptr<NodeControl>(std::make_unique<GrpcNodeControl>(address, target, timeouts));
 }
 
 }  // namespace terrace::legs

@@ -13,7 +13,7 @@ namespace terrace::legs {
 
 struct ControlTimeouts {
   std::chrono::milliseconds call{10'000};      // of a call that answers at once, connecting included
-  std::chrono::milliseconds brief{2'000};       // Heartbeat and CloseSession: nobody waits long for these
+  std::chrono::milliseconds brief{2'000};      // Heartbeat and CloseSession: nobody waits long for these
   std::chrono::milliseconds progress{60'000};  // Assign: between two messages (a node reads and hashes slabs meanwhile)
 };
 
@@ -21,8 +21,5 @@ struct ControlTimeouts {
 // kRefused: the host is not a loopback address.
 Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
                                                             const ControlTimeouts& timeouts);
-
-// The host of HOST:PORT or [IPV6]:PORT, as it was written, for addresses of the node's other ports.
-Result<std::string> host_of(const std::string& address);
 
 }  // namespace terrace::legs

@@ -3,14 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
+
+#include "common/base/units.h"
 
 namespace terrace::legs {
 namespace {
 
-constexpr std::chrono::seconds kPingEvery{1};
-constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 40;  // a grant beyond it is a fault, not a window
+constexpr std::chrono::milliseconds kPingEvery{1000};
+// A grant beyond these is a fault, not a window.
+constexpr std::uint64_t kMostCreditBytes = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostCreditFrames = std::uint64_t{1} << 32;
+// Of 16 events, in one poll(): a node that sends without end does not keep us from our deadlines.
+constexpr int kMostRounds = 16;
 
 }  // namespace
 
@@ -19,20 +24,17 @@ Lane::Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> co
 
 Lane::~Lane() = default;
 
-Error Lane::gone(const std::string& why) const {
-  return Error(ErrorCode::kPeerGone,
-               fmt::format("{}: the node is lost ({} lane): {}", options_.node, name(options_.lane), why));
-}
-
 Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const LaneOptions& options) {
+  LaneOptions ours = options;
+  ours.receive_window = std::max(options.receive_window, options.largest_frame);
   transport::Options link;
-  link.largest_frame = options.largest_frame;
-  link.receive_window = std::max(options.receive_window, options.largest_frame);
-  auto connection = transport.connect(options.data_address, link, options.connect_timeout);
+  link.largest_frame = ours.largest_frame;
+  link.receive_window = ours.receive_window;
+  auto connection = transport.connect(ours.data_address, link, ours.connect_timeout);
   if (!connection.ok())
     return Error(connection.error().code(),
-                 fmt::format("{}: its data port cannot be reached: {}", options.node, connection.error().text()));
-  std::unique_ptr<Lane> lane(new Lane(options, std::move(*connection)));
+                 fmt::format("{}: its data port cannot be reached: {}", ours.node, connection.error().text()));
+  std::unique_ptr<Lane> lane(new Lane(ours, std::move(*connection)));
   TERRACE_RETURN_IF_ERROR(lane->greet());
   return lane;
 }
@@ -44,160 +46,222 @@ Status Lane::greet() {
   wire::FrameBuilder builder;
   builder.begin(next_header(wire::FrameType::kHello));
   wire::add_hello(builder, hello);
-  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket hello_ticket, connection_->send(builder.finish()));
+  const auto hello_ticket = connection_->send(builder.finish());
+  if (!hello_ticket.ok()) return fail(hello_ticket.error());
+  ++next_sequence_;
   bool sent = false;
   bool welcomed = false;
   const auto on_frame = [&](const wire::Frame& frame, std::span<const std::byte>) -> Result<bool> {
     if (welcomed || frame.header.type != wire::FrameType::kWelcome)
       return Error(ErrorCode::kCorrupt, fmt::format("a {} frame came where Welcome was due", name(frame.header.type)));
     TERRACE_ASSIGN_OR_RETURN(welcome_, wire::read_welcome(frame));
+    TERRACE_RETURN_IF_ERROR(take_credit(welcome_.credit_frames, welcome_.credit_bytes));
     welcomed = true;
     return false;
   };
-  const auto on_sent = [&](transport::SendTicket ticket) { sent = sent || ticket == hello_ticket; };
+  const auto on_sent = [&](transport::SendTicket ticket) { sent = sent || ticket == *hello_ticket; };
   const auto deadline = Clock::now() + options_.connect_timeout;
-  while (!welcomed || !sent) {
+  for (;;) {
     TERRACE_RETURN_IF_ERROR(poll({on_frame, on_sent}));
-    if (welcomed && sent) break;
-    if (Clock::now() >= deadline) return gone("it did not answer our Hello");
-    TERRACE_RETURN_IF_ERROR(wait(std::chrono::milliseconds(100)));
+    if (welcomed && sent) return {};
+    const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now());
+    if (left.count() <= 0)
+      return fail(
+          Error(ErrorCode::kDeadline,
+                fmt::format("its data port ({}, {} lane) did not answer our Hello within {}", options_.data_address,
+                            name(options_.lane), format_duration(options_.connect_timeout))));
+    (void)transport::wait(*connection_, left);
   }
-  if (welcome_.credit_frames == 0 || welcome_.credit_bytes == 0 || welcome_.credit_bytes > kMostCredit ||
-      welcome_.largest_frame == 0)
-    return Error(ErrorCode::kCorrupt, fmt::format("{}: its Welcome grants {} frames of {} bytes", options_.node,
-                                                  welcome_.credit_frames, welcome_.credit_bytes));
-  credit_frames_ += welcome_.credit_frames;
-  credit_bytes_ += welcome_.credit_bytes;
-  return {};
 }
 
-wire::FrameHeader Lane::next_header(wire::FrameType type) {
+wire::FrameHeader Lane::next_header(wire::FrameType type) const {
   wire::FrameHeader header;
   header.type = type;
   header.lane = options_.lane;
   header.session = options_.session;
-  header.sequence = next_sequence_++;
+  header.sequence = next_sequence_;
   return header;
 }
 
 Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
-  const auto parts = builder.finish();
+  if (failed_) return *failed_;
   TERRACE_CHECK(has_credit(builder.bytes()), "a frame was sent without credit");
-  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket ticket, connection_->send(parts));
+  auto ticket = connection_->send(builder.finish());
+  if (!ticket.ok()) return named(ticket.error());
+  ++next_sequence_;
   credit_frames_ -= 1;
   credit_bytes_ -= builder.bytes();
   return ticket;
 }
 
-void Lane::send_control(wire::FrameType type, std::uint64_t sequence) {
+bool Lane::send_control(wire::FrameType type, std::uint64_t sequence) {
   const auto free = std::find_if(control_frames_.begin(), control_frames_.end(),
                                  [](const ControlFrame& frame) { return frame.ticket == 0; });
-  if (free == control_frames_.end()) return;  // eight are unsent: one more tells the node nothing
+  if (free == control_frames_.end()) return false;
   wire::FrameHeader header = next_header(type);
   if (sequence != 0) header.sequence = sequence;
   free->builder.begin(header);
-  if (auto ticket = connection_->send(free->builder.finish()); ticket.ok()) free->ticket = *ticket;
+  const auto ticket = connection_->send(free->builder.finish());
+  if (!ticket.ok()) return false;
+  if (sequence == 0) ++next_sequence_;
+  free->ticket = *ticket;
+  return true;
 }
 
-Status Lane::take_credit(const wire::FrameHeader& header) {
-  if (header.credit_bytes > kMostCredit || credit_bytes_ + header.credit_bytes > kMostCredit)
-    return Error(ErrorCode::kCorrupt, fmt::format("it grants {} bytes of credit", header.credit_bytes));
-  credit_frames_ += header.credit_frames;
-  credit_bytes_ += header.credit_bytes;
-  return {};
-}
-
-Status Lane::take_frame(std::span<const std::byte> bytes, const Handlers& handlers) {
-  auto frame = wire::decode_frame(bytes);
-  if (!frame.ok()) return frame.error();
-  const wire::FrameHeader& header = frame->header;
-  if (header.session != options_.session || header.lane != options_.lane)
-    return Error(ErrorCode::kCorrupt, fmt::format("a {} frame of another session or lane", name(header.type)));
-  TERRACE_RETURN_IF_ERROR(take_credit(header));
-  bool kept = false;
-  switch (header.type) {
-    case wire::FrameType::kPing:
-      send_control(wire::FrameType::kPong, header.sequence);
-      break;
-    case wire::FrameType::kPong:
-    case wire::FrameType::kCredit:
-      break;
-    case wire::FrameType::kClose:
-      return gone("it said goodbye");
-    case wire::FrameType::kError:
-      if (header.sequence == 0) {
-        TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(*frame));
-        return Error(message.code, message.text);
-      }
-      [[fallthrough]];
-    case wire::FrameType::kWelcome:
-    case wire::FrameType::kReply:
-    case wire::FrameType::kBusy: {
-      TERRACE_ASSIGN_OR_RETURN(kept, handlers.on_frame(*frame, bytes));
-      break;
-    }
-    default:
-      return Error(ErrorCode::kCorrupt, fmt::format("a {} frame, which a node never sends", name(header.type)));
-  }
-  if (!kept) connection_->release(bytes);
+Status Lane::take_credit(std::uint64_t frames, std::uint64_t bytes) {
+  if (frames > kMostCreditFrames - credit_frames_ || bytes > kMostCreditBytes - credit_bytes_)
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("it grants {} frames and {} bytes of credit beside {} and {}; no window is so large",
+                             frames, bytes, credit_frames_, credit_bytes_));
+  credit_frames_ += frames;
+  credit_bytes_ += bytes;
   return {};
 }
 
 Status Lane::poll(const Handlers& handlers) {
+  if (failed_) return *failed_;
   std::array<transport::Event, 16> events;
-  for (;;) {
+  for (int round = 0; round < kMostRounds; ++round) {
     const std::size_t n = connection_->poll(events);
-    for (std::size_t i = 0; i < n; ++i) {
-      const transport::Event& event = events[i];
-      switch (event.kind) {
-        case transport::Event::Kind::kReceived: {
-          last_heard_ = Clock::now();
-          const Status taken = take_frame(event.frame, handlers);
-          if (taken.ok()) break;
-          connection_->close();
-          if (taken.error().code() == ErrorCode::kPeerGone) return taken;
-          return taken.error().in(options_.node);
-        }
-        case transport::Event::Kind::kSent: {
-          const auto control = std::find_if(control_frames_.begin(), control_frames_.end(),
-                                            [&](const ControlFrame& frame) { return frame.ticket == event.ticket; });
-          if (control != control_frames_.end())
-            control->ticket = 0;
-          else
-            handlers.on_sent(event.ticket);
-          break;
-        }
-        case transport::Event::Kind::kClosed:
-          return gone(connection_->close_reason().text());
-      }
-    }
-    if (n < events.size()) return {};
-  }
-}
-
-void Lane::expect_life() {
-  last_heard_ = Clock::now();
-  last_ping_ = last_heard_;
-}
-
-Status Lane::wait(std::chrono::microseconds timeout) {
-  if (transport::wait(*connection_, std::min<std::chrono::microseconds>(timeout, kPingEvery))) return {};
-  const auto now = Clock::now();
-  if (now - last_heard_ > options_.liveness_timeout)
-    return gone(fmt::format("no sign of life for {} ms", options_.liveness_timeout.count()));
-  if (now - std::max(last_heard_, last_ping_) >= kPingEvery) {
-    last_ping_ = now;
-    send_control(wire::FrameType::kPing, 0);
+    for (const transport::Event& event : std::span(events).first(n))
+      TERRACE_RETURN_IF_ERROR(take_event(event, handlers));
+    if (n < events.size()) break;
   }
   return {};
 }
 
+Status Lane::take_event(const transport::Event& event, const Handlers& handlers) {
+  switch (event.kind) {
+    case transport::Event::Kind::kReceived: {
+      last_heard_ = Clock::now();
+      const Status taken = take_frame(event.frame, handlers);
+      return taken.ok() ? taken : fail(taken.error());
+    }
+    case transport::Event::Kind::kSent:
+      take_sent(event.ticket, handlers);
+      return {};
+    case transport::Event::Kind::kClosed:
+      break;
+  }
+  return fail(connection_->close_reason());
+}
+
+void Lane::take_sent(transport::SendTicket ticket, const Handlers& handlers) {
+  for (ControlFrame& frame : control_frames_)
+    if (frame.ticket == ticket) {
+      frame.ticket = 0;
+      return;
+    }
+  handlers.on_sent(ticket);
+}
+
+Status Lane::take_frame(std::span<const std::byte> bytes, const Handlers& handlers) {
+  TERRACE_ASSIGN_OR_RETURN(const wire::Frame frame, wire::decode_frame(bytes));
+  const wire::FrameHeader& header = frame.header;
+  if (header.session != options_.session || header.lane != options_.lane)
+    return Error(
+        ErrorCode::kCorrupt,
+        fmt::format("a {} frame names session {:016x}, {} lane; this is session {:016x}, {} lane", name(header.type),
+                    header.session, name(header.lane), options_.session, name(options_.lane)));
+  TERRACE_RETURN_IF_ERROR(take_credit(header.credit_frames, header.credit_bytes));
+  TERRACE_ASSIGN_OR_RETURN(const bool kept, dispatch(frame, bytes, handlers));
+  if (!kept) connection_->release(bytes);
+  return {};
+}
+
+Result<bool> Lane::dispatch(const wire::Frame& frame, std::span<const std::byte> bytes, const Handlers& handlers) {
+  const wire::FrameHeader& header = frame.header;
+  switch (header.type) {
+    case wire::FrameType::kPing:
+      (void)send_control(wire::FrameType::kPong, header.sequence);  // eight are unsent: one more tells the node nothing
+      return false;
+    case wire::FrameType::kPong:
+      ping_open_ = false;
+      return false;
+    case wire::FrameType::kCredit:
+      return false;
+    case wire::FrameType::kClose:
+      return Error(ErrorCode::kPeerGone, "it said goodbye");
+    case wire::FrameType::kError:
+      if (header.sequence == 0) {
+        TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
+        return Error(message.code, message.text);
+      }
+      return handlers.on_frame(frame, bytes);
+    case wire::FrameType::kBusy:
+      TERRACE_RETURN_IF_ERROR(wire::read_busy(frame));
+      if (header.sequence == 0) return false;  // whatever is open will be answered: a sign of life
+      return handlers.on_frame(frame, bytes);
+    case wire::FrameType::kWelcome:
+    case wire::FrameType::kReply:
+      return handlers.on_frame(frame, bytes);
+    default:
+      return Error(ErrorCode::kCorrupt, fmt::format("a {} frame, which a node never sends", name(header.type)));
+  }
+}
+
+void Lane::expect_life() { last_heard_ = Clock::now(); }
+
+std::chrono::milliseconds Lane::ping_every() const {
+  return std::clamp(options_.liveness_timeout / 4, std::chrono::milliseconds(1), kPingEvery);
+}
+
+// Silence counts from our ping, not from the last frame: time in which this process did not run, or did not look, is
+// then never taken for the node's.
+Status Lane::wait(std::chrono::microseconds timeout) {
+  if (failed_) return *failed_;
+  const auto now = Clock::now();
+  if (ping_open_ && now - std::max(last_ping_, last_heard_) > options_.liveness_timeout)
+    return fail(
+        Error(ErrorCode::kPeerGone, fmt::format("no sign of life for {}", format_duration(options_.liveness_timeout))));
+  if (!ping_open_ && now - last_heard_ >= ping_every() && send_control(wire::FrameType::kPing, 0)) {
+    ping_open_ = true;
+    last_ping_ = now;
+  }
+  (void)transport::wait(*connection_, std::min<std::chrono::microseconds>(timeout, ping_every()));
+  return {};
+}
+
+Error Lane::named(const Error& why) const {
+  if (why.code() != ErrorCode::kPeerGone) return why.in(options_.node);
+  return Error(why.code(),
+               fmt::format("{}: the node is lost ({} lane): {}", options_.node, name(options_.lane), why.text()));
+}
+
+Status Lane::fail(const Error& why) {
+  if (!failed_) {
+    failed_ = named(why);
+    tell_node(why);
+    connection_->close();
+  }
+  return *failed_;
+}
+
+// Why we hang up on it, for its log, as far as the socket takes it (docs/wire.md 8). What send() borrows here is not
+// read after close().
+void Lane::tell_node(const Error& why) {
+  if (why.code() != ErrorCode::kCorrupt) return;
+  wire::FrameHeader header = next_header(wire::FrameType::kError);
+  header.sequence = 0;
+  wire::FrameBuilder builder;
+  builder.begin(header);
+  wire::add_error(builder, why.code(), why.text());
+  (void)connection_->send(builder.finish());
+  connection_->close();
+}
+
+void Lane::abort(const Error& why) {
+  if (!failed_) failed_ = why;
+  connection_->close();
+}
+
 void Lane::close() {
-  send_control(wire::FrameType::kClose, 0);
+  if (failed_) return;
+  (void)send_control(wire::FrameType::kClose, 0);
   const auto ignore_frame = [](const wire::Frame&, std::span<const std::byte>) -> Result<bool> { return false; };
   const auto ignore_sent = [](transport::SendTicket) {};
   (void)poll({ignore_frame, ignore_sent});
-  connection_->close();
+  abort(Error(ErrorCode::kPeerGone, fmt::format("{}: this side has said goodbye", options_.node)));
 }
 
 }  // namespace terrace::legs

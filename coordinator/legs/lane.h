@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,70 +29,91 @@ struct LaneOptions {
   std::uint64_t largest_frame = 0;   // that we accept
   std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds liveness_timeout{10'000};  // silence after which the node is gone
+  std::chrono::milliseconds liveness_timeout{10'000};  // no frame for so long after we asked: the node is gone
 };
 
-// One owner thread.
+// One owner thread. An error of poll(), wait() or abort() is final: the connection is closed, and every later call
+// gives the same error.
 class Lane {
  public:
-  // Connects, says Hello and waits for Welcome. kPeerGone, kDeadline, kRefused (with the node's reason), kCorrupt.
+  // Connects, says Hello and waits for Welcome, each for at most the connect timeout. kPeerGone, kDeadline, kRefused
+  // (with the node's reason), kCorrupt; each names the node.
   static Result<std::unique_ptr<Lane>> open(transport::Transport& transport, const LaneOptions& options);
   ~Lane();
 
+  const std::string& node() const { return options_.node; }
   // What the node accepts in one frame.
   std::uint64_t largest_frame() const { return welcome_.largest_frame; }
   // The node's first grant: a frame that needs more can never be sent.
   std::uint64_t window_bytes() const { return welcome_.credit_bytes; }
+  // Bytes of received frames that may be held (not released) at once.
+  std::uint64_t receive_window() const { return options_.receive_window; }
 
   bool has_credit(std::uint64_t frame_bytes) const { return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes; }
-  // A header for the next frame of this lane: session, lane and sequence are set.
-  wire::FrameHeader next_header(wire::FrameType type);
-  // Sends a finished frame that uses credit; there is credit (has_credit). What the builder's parts point to is
-  // borrowed until on_sent gives the ticket back. kBusy, kPeerGone.
+  // A header for the next frame of this lane: session, lane and sequence are set. The sequence is used up when the
+  // frame is sent: ask for the header directly before send().
+  wire::FrameHeader next_header(wire::FrameType type) const;
+  // Sends a frame (begun with next_header()) that uses credit; there is credit (has_credit). What the builder's parts
+  // point to is borrowed until on_sent gives the ticket back, or the lane has failed. kBusy: nothing was taken.
+  // kPeerGone: poll() tells why.
   Result<transport::SendTicket> send(wire::FrameBuilder& builder);
 
   struct Handlers {
-    // A frame for the layer above: kReply, kBusy, or kError that names a batch. True: it keeps the frame's memory and
-    // gives it back by release(). An error closes the lane.
+    // A frame for the layer above: kWelcome, kReply, or kBusy and kError that name a frame of ours. True: it keeps the
+    // frame's memory and gives it back by release(). An error (that need not name the node) closes the lane.
     FunctionRef<Result<bool>(const wire::Frame& frame, std::span<const std::byte> bytes)> on_frame;
     FunctionRef<void(transport::SendTicket)> on_sent;
   };
-  // Moves bytes without blocking; answers pings, takes credit. An error is final and names the node.
+  // Moves bytes without blocking, a bounded number of them; answers pings, takes credit. Errors name the node.
   Status poll(const Handlers& handlers);
-  // Blocks until poll() may have something to do, or the time is over. While waiting for the node, asks it for a sign
-  // of life once a second; kPeerGone when there was none for the liveness timeout.
+  // Blocks until poll() may have something to do, or the time is over. Asks a silent node for a sign of life, one ping
+  // at a time; kPeerGone when no frame came for the liveness timeout after that. Called after poll().
   Status wait(std::chrono::microseconds timeout);
   // The wait for the node begins now: silence before it does not count.
   void expect_life();
   void release(std::span<const std::byte> frame) { connection_->release(frame); }
+
+  // The node is given up for a reason of the layer above, whose text names the node: nothing that send() borrowed is
+  // read any more. The first reason stays.
+  void abort(const Error& why);
 
   transport::TransportStats stats() const { return connection_->stats(); }
   // Says goodbye as far as the socket takes it, and closes.
   void close();
 
  private:
-  Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
-  Status greet();
-  Status take_frame(std::span<const std::byte> bytes, const Handlers& handlers);
-  Status take_credit(const wire::FrameHeader& header);
-  void send_control(wire::FrameType type, std::uint64_t sequence);
-  Error gone(const std::string& why) const;
-
   // Frames without sections (ping, pong, close): each needs its header until it is sent.
   struct ControlFrame {
     wire::FrameBuilder builder;
     transport::SendTicket ticket = 0;  // 0: free
   };
 
+  Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
+  Status greet();
+  Status take_event(const transport::Event& event, const Handlers& handlers);
+  Status take_frame(std::span<const std::byte> bytes, const Handlers& handlers);
+  Result<bool> dispatch(const wire::Frame& frame, std::span<const std::byte> bytes, const Handlers& handlers);
+  Status take_credit(std::uint64_t frames, std::uint64_t bytes);
+  void take_sent(transport::SendTicket ticket, const Handlers& handlers);
+  // False: too many of these are unsent, or the connection is closed.
+  bool send_control(wire::FrameType type, std::uint64_t sequence);
+  std::chrono::milliseconds ping_every() const;
+  // Closes the lane. `why` does not name the node.
+  Status fail(const Error& why);
+  Error named(const Error& why) const;
+  void tell_node(const Error& why);
+
   LaneOptions options_;
+  std::array<ControlFrame, 8> control_frames_;  // outlive the connection, which borrows from them
   std::unique_ptr<transport::Connection> connection_;
+  std::optional<Error> failed_;
   wire::Welcome welcome_;
   std::uint64_t credit_frames_ = 0;
   std::uint64_t credit_bytes_ = 0;
   std::uint64_t next_sequence_ = 1;
   Clock::time_point last_heard_;
   Clock::time_point last_ping_;
-  std::array<ControlFrame, 8> control_frames_;
+  bool ping_open_ = false;  // sent and not answered
 };
 
 }  // namespace terrace::legs

@@ -60,11 +60,12 @@ class Leg {
   virtual LegState state() const = 0;
   virtual std::uint64_t experts() const = 0;  // slabs it owns in the current epoch, over all layers
 
-  // Takes the batch and returns at once. An error (kPeerGone, kRefused) means the leg did not take it.
+  // Takes the batch and returns at once. An error means the leg did not take it. kBusy: too much is open, collect
+  // first. kRefused: the batch is too large for this leg. Otherwise the leg is lost; the error says why.
   virtual Result<Ticket> submit(const LegBatch& batch) = 0;
   // Waits for the batch and adds its sums into `sums` (integers: legs add in any order). failed[row] = 1 for a row
   // whose output is not finite. On error nothing was added that is not exact, but the batch is incomplete.
-  // kPeerGone, kDeadline, kCorrupt, kRefused name the leg.
+  // Errors name the leg; where state() is still kOk they are of this batch alone (a node's kStaleEpoch, kRefused ...).
   virtual Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
   // Moves what can be moved without blocking (bytes of a node's batch); called while other legs compute.
   virtual void progress() {}

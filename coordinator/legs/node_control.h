@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/function_ref.h"
@@ -62,7 +62,7 @@ struct LayerExperts {
 
 struct AssignProgress {
   bool ready = false;
-  std::vector<LayerExperts> wanted;  // only in the first
+  std::vector<LayerExperts> wanted;  // in the first answer, or later where the node's own file turned out wrong
   std::uint64_t slabs_total = 0, slabs_ready = 0, bytes_ready = 0;
 };
 
@@ -80,7 +80,7 @@ struct NodeStatus {
   std::uint32_t numerics_version = 0;
   std::string state;  // "ok" or "draining"
   std::string isa;
-  std::map<std::string, std::string> kernels;  // weight type -> kernel
+  std::map<std::string, std::string> kernels;                             // weight type -> kernel
   std::uint64_t memory_budget = 0, memory_reserved = 0, memory_used = 0;  // bytes
   std::vector<NodeSessionStatus> sessions;
 };

@@ -1,7 +1,11 @@
 // A tier node as a leg: batches out over the latency or bulk lane, packed sums back, range by range.
 //
 // A batch for which the node has given no credit waits here and goes out from progress() or collect(). Replies that
-// come before collect() stay in the receive buffers, uncopied. Only rows that have a pair on this node travel.
+// come before collect() stay in the receive buffers, uncopied; submit() takes no batch whose replies would not fit
+// there beside those of the open ones (kBusy). Only rows that have a pair on this node travel.
+//
+// A node that is gone, silent, late or wrong is lost for good: both lanes are closed, every open ticket and every later
+// submit() gives the one error that told. An error of the node about one batch is that batch's alone.
 #pragma once
 
 #include <memory>
@@ -54,12 +58,18 @@ class NodeLeg final : public Leg {
   OpenBatch* find(Ticket ticket);
   void fill(OpenBatch& open, const LegBatch& batch);
   void compact_rows(OpenBatch& open, const LegBatch& batch);
-  Status send_waiting(OpenLane& lane);
+  void compact_pairs(OpenBatch& open, const LegBatch& batch);
+  Status check_room(const OpenBatch& open, const OpenLane& lane) const;
+  void send_waiting(OpenLane& lane);
   Status poll(OpenLane& lane);
-  Result<bool> take_reply(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Result<bool> take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Status check_reply(const OpenBatch& open, const wire::ReplyView& reply) const;
   Status add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed);
   Status wait_for(OpenBatch& open);
+  Error not_answered(const OpenBatch& open) const;
   Status lost(const Error& error);
+  void end(OpenBatch& open);
+  transport::TransportStats stats() const;  // of both lanes
 
   NodeLegOptions options_;
   std::vector<std::unique_ptr<OpenBatch>> batches_;  // grows to the most that were open at once; outlives the lanes,
@@ -67,11 +77,10 @@ class NodeLeg final : public Leg {
   std::unique_ptr<OpenLane> latency_;
   std::unique_ptr<OpenLane> bulk_;
   Ticket next_ticket_ = 1;
-  std::optional<Error> lost_;  // why; every later call gives it again
-  transport::TransportStats stats() const;           // of both lanes
+  std::optional<Error> lost_;  // why
 
   LegCounters counters_;
-  transport::TransportStats stats_before_;           // what restart_counters() found
+  transport::TransportStats stats_before_;  // what restart_counters() found
 };
 
 }  // namespace terrace::legs

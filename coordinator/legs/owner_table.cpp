@@ -13,6 +13,8 @@ OwnerTable::OwnerTable(std::uint64_t epoch, std::vector<std::string> leg_names, 
       n_experts_(n_experts),
       owners_(std::move(owners)) {
   TERRACE_CHECK(owners_.size() == std::size_t{n_layers_} * n_experts_, "owner table of the wrong size");
+  TERRACE_CHECK(std::all_of(owners_.begin(), owners_.end(), [&](std::uint16_t leg) { return leg < n_legs(); }),
+                "an expert is owned by a leg that does not exist");
 }
 
 std::span<const std::uint16_t> OwnerTable::owners(std::uint32_t layer) const {

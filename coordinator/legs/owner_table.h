@@ -12,7 +12,8 @@ namespace terrace::legs {
 
 class OwnerTable {
  public:
-  // `owners` [n_layers, n_experts]: index into leg_names. Every index is checked by the maker (planner/share.h).
+  // `owners` [n_layers, n_experts]: index into leg_names; an index beyond them aborts (planner/share.h makes tables of
+  // what users write).
   OwnerTable(std::uint64_t epoch, std::vector<std::string> leg_names, std::uint32_t n_layers, std::uint32_t n_experts,
              std::vector<std::uint16_t> owners);
 

@@ -28,7 +28,7 @@ class RoutedExperts {
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
-  // not finite. An error (a leg lost) ends the step.
+  // not finite, the rest of failed stays. An error (a leg lost) ends the step.
   virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
 };
 

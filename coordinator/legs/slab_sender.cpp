@@ -5,22 +5,39 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/units.h"
+
 namespace terrace::legs {
 namespace {
 
 constexpr std::size_t kPiecesInFlight = 8;
 constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 20;
-constexpr std::uint64_t kFrameOverhead = 256;  // header, two section headers, the piece's description, padding
+// Header, two section headers, the piece's description and paddings.
+constexpr std::uint64_t kFrameOverhead =
+    wire::kHeaderBytes + 2 * (wire::kSectionHeaderBytes + wire::kAlignment) + sizeof(wire::SlabPiece);
 constexpr std::chrono::milliseconds kWait{200};
+
+std::uint64_t piece_bytes(const Lane& lane) {
+  const std::uint64_t frame = std::min(lane.largest_frame(), lane.window_bytes());
+  return frame > kFrameOverhead ? std::min(kLargestPiece, frame - kFrameOverhead) : 0;
+}
 
 }  // namespace
 
-SlabSender::SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup)
+SlabSender::SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
+                       std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout)
     : lane_(lane),
       shapes_(std::move(shapes)),
       lookup_(std::move(lookup)),
-      piece_bytes_(std::min({kLargestPiece, lane.largest_frame() - kFrameOverhead, lane.window_bytes() - kFrameOverhead})),
+      share_(share.begin(), share.end()),
+      stall_timeout_(stall_timeout),
+      piece_bytes_(piece_bytes(lane)),
       pieces_(kPiecesInFlight) {}
+
+SlabSender::~SlabSender() {
+  if (!all_sent())
+    lane_.abort(Error(ErrorCode::kPeerGone, fmt::format("{}: its slabs were not sent to the end", lane_.node())));
+}
 
 Status SlabSender::poll() {
   const auto on_frame = [](const wire::Frame& frame, std::span<const std::byte>) -> Result<bool> {
@@ -40,38 +57,44 @@ bool SlabSender::all_sent() const {
   return std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.ticket == 0; });
 }
 
-Result<SlabSender::Piece*> SlabSender::free_piece() {
+SlabSender::Piece* SlabSender::free_piece() {
+  const auto free = std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.ticket == 0; });
+  return free == pieces_.end() ? nullptr : &*free;
+}
+
+// Polls and waits until ready().
+Status SlabSender::wait_until(FunctionRef<bool()> ready) {
+  const auto start = Clock::now();
   lane_.expect_life();
-  for (;;) {
-    for (Piece& piece : pieces_)
-      if (piece.ticket == 0) return &piece;
+  while (!ready()) {
     TERRACE_RETURN_IF_ERROR(poll());
-    if (std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.ticket != 0; }))
-      TERRACE_RETURN_IF_ERROR(lane_.wait(kWait));
+    if (ready()) break;
+    if (Clock::now() - start > stall_timeout_)
+      return Error(ErrorCode::kDeadline, fmt::format("{}: alive, but took nothing of its slabs for {}", lane_.node(),
+                                                     format_duration(stall_timeout_)));
+    TERRACE_RETURN_IF_ERROR(lane_.wait(kWait));
   }
+  return {};
 }
 
 Status SlabSender::send_piece(const wire::SlabPiece& info, std::span<const std::byte> data) {
-  TERRACE_ASSIGN_OR_RETURN(Piece * piece, free_piece());
-  piece->info = info;
-  wire::FrameHeader header = lane_.next_header(wire::FrameType::kSlab);
-  header.layer = info.layer;
-  piece->builder.begin(header);
-  wire::add_slab_piece(piece->builder, piece->info, data);
-  lane_.expect_life();
-  for (;;) {
-    piece->builder.finish();
-    if (lane_.has_credit(piece->builder.bytes())) {
-      auto ticket = lane_.send(piece->builder);
-      if (ticket.ok()) {
-        piece->ticket = *ticket;
-        return {};
-      }
-      if (ticket.error().code() != ErrorCode::kBusy) return ticket.error();
-    }
-    TERRACE_RETURN_IF_ERROR(lane_.wait(kWait));
-    TERRACE_RETURN_IF_ERROR(poll());
+  Piece* piece = nullptr;
+  TERRACE_RETURN_IF_ERROR(wait_until([&] { return (piece = free_piece()) != nullptr; }));
+  const auto has_credit = [&] {
+    wire::FrameHeader header = lane_.next_header(wire::FrameType::kSlab);
+    header.layer = info.layer;
+    piece->builder.begin(header);
+    wire::add_slab_piece(piece->builder, info, data);
+    return lane_.has_credit(piece->builder.bytes());
+  };
+  TERRACE_RETURN_IF_ERROR(wait_until(has_credit));
+  const auto ticket = lane_.send(piece->builder);
+  if (!ticket.ok()) {
+    TERRACE_RETURN_IF_ERROR(poll());  // what the node said before it went is the better reason
+    return ticket.error();
   }
+  piece->ticket = *ticket;
+  return {};
 }
 
 Status SlabSender::send_part(const wire::SlabPiece& slab, std::uint64_t offset, std::span<const std::byte> part) {
@@ -98,21 +121,32 @@ Status SlabSender::send_slab(std::uint32_t layer, std::uint16_t expert) {
   return send_part(info, shape.gate_bytes() + shape.up_bytes(), {slab.down, shape.down_bytes()});
 }
 
+// Takes what is wanted off the share.
+Status SlabSender::check(std::span<const LayerExperts> wanted) {
+  for (const LayerExperts& layer : wanted)
+    for (const std::uint16_t expert : layer.experts) {
+      const auto owned = std::find_if(share_.begin(), share_.end(),
+                                      [&](const LayerExperts& candidate) { return candidate.layer == layer.layer; });
+      if (owned == share_.end() || std::erase(owned->experts, expert) == 0)
+        return Error(ErrorCode::kCorrupt,
+                     fmt::format("{}: it wants expert {} of layer {}, which is not in its share, or was wanted before",
+                                 lane_.node(), expert, layer.layer));
+    }
+  return {};
+}
+
 Status SlabSender::send(std::span<const LayerExperts> wanted, FunctionRef<void(std::uint64_t bytes)> sent) {
-  for (const LayerExperts& layer : wanted) {
-    if (layer.layer >= shapes_.size())
-      return Error(ErrorCode::kCorrupt, fmt::format("the node wants slabs of layer {}", layer.layer));
+  TERRACE_RETURN_IF_ERROR(check(wanted));
+  if (piece_bytes_ == 0)
+    return Error(ErrorCode::kRefused, fmt::format("{}: takes slabs in frames of at most {} bytes, a window of {}; no "
+                                                  "piece fits",
+                                                  lane_.node(), lane_.largest_frame(), lane_.window_bytes()));
+  for (const LayerExperts& layer : wanted)
     for (const std::uint16_t expert : layer.experts) {
       TERRACE_RETURN_IF_ERROR(send_slab(layer.layer, expert));
       sent(shapes_[layer.layer].slab_bytes());
     }
-  }
-  lane_.expect_life();
-  while (!all_sent()) {
-    TERRACE_RETURN_IF_ERROR(poll());
-    if (!all_sent()) TERRACE_RETURN_IF_ERROR(lane_.wait(kWait));
-  }
-  return {};
+  return wait_until([&] { return all_sent(); });
 }
 
 }  // namespace terrace::legs

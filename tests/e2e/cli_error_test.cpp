@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"NodeTwice", generate({"--node", "a:1", "--node", "a:1"}), kUsage, {"--node a:1 is given twice"}},
         Case{"NodeIsHost", generate({"--node", "host"}), kUsage, {"--node host", "HOST:PORT"}},
-        Case{"NodeWithoutPort", generate({"--node", "box"}), kUsage, {"\"box\" is no node address; write HOST:PORT"}},
+        Case{"NodeWithoutPort", generate({"--node", "box"}), kUsage, {"'box' has no port; an address is HOST:PORT"}},
         Case{"NodeNotThere",
              generate({"--node", "127.0.0.1:1"}),
              kFailure,

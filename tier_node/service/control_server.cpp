@@ -1,6 +1,7 @@
 #include "tier_node/service/control_server.h"
 
 #include <fmt/core.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -131,8 +132,7 @@ class NodeService final : public v1::Node::Service {
     open.protocol_min = request->protocol().min();
     open.protocol_max = request->protocol().max();
     open.numerics_version = request->numerics_version();
-    open.required_capabilities.assign(request->required_capabilities().begin(),
-                                      request->required_capabilities().end());
+    open.required_capabilities.assign(request->required_capabilities().begin(), request->required_capabilities().end());
     open.manifest = std::as_bytes(std::span(request->manifest()));
     open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame()};
     open.coordinator = request->coordinator();
@@ -277,7 +277,9 @@ struct ControlServer::Impl {
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address, SessionTable& sessions,
                                                             SlabLoader& loader, const NodeInfo& info) {
-  // Process-wide switches of gRPC, which have to be on before a server is built.
+  // Process-wide switches of gRPC, which have to be set before a server is built. Its own log would put a page of
+  // file names beside the one sentence that we say.
+  gpr_set_log_function([](gpr_log_func_args*) {});
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 

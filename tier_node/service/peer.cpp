@@ -28,7 +28,7 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   const SessionLimits& limits = session_->limits();
   granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
   OutFramePtr frame = frames_.take();
-  begin(*frame, wire::FrameType::kWelcome, 0);
+  begin(*frame, wire::FrameType::kWelcome, next_sequence_++);
   wire::Welcome welcome;
   welcome.largest_frame = limits.largest_frame;
   welcome.credit_frames = granted_.frames;
@@ -40,7 +40,7 @@ void Peer::open(SessionRef session, wire::Lane lane) {
 void Peer::close(const Error* why, TimePoint deadline) {
   if (state_ == State::kClosing || state_ == State::kClosed) return;
   if (why != nullptr) send_error(0, *why);
-  send_plain(wire::FrameType::kClose, 0);
+  send_plain(wire::FrameType::kClose);
   if (state_ == State::kClosing) return;  // by abort(): the peer reads nothing
   state_ = State::kClosing;
   deadline_ = deadline;
@@ -72,7 +72,7 @@ void Peer::return_credit(std::uint64_t bytes) {
 }
 
 void Peer::flush_credit() {
-  if (state_ == State::kOpen && to_grant_.frames > 0) send_plain(wire::FrameType::kCredit, 0);
+  if (state_ == State::kOpen && to_grant_.frames > 0) send_plain(wire::FrameType::kCredit);
 }
 
 void Peer::begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence) {

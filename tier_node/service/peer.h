@@ -51,6 +51,7 @@ class Peer {
   void flush_credit();
 
   // Each sends one frame, or, when the peer does not read what it is sent, aborts the connection.
+  void send_plain(wire::FrameType type) { send_plain(type, next_sequence_++); }
   void send_plain(wire::FrameType type, std::uint64_t sequence);
   void send_error(std::uint64_t sequence, const Error& error);
   // Takes a reply as the runner left it. kRefused: larger than the coordinator takes; nothing was sent.
@@ -86,9 +87,10 @@ class Peer {
   TimePoint deadline_;
   SessionRef session_;
   wire::Lane lane_ = wire::Lane::kLatency;
-  LaneCredit granted_;   // that the peer may still use
-  LaneCredit to_grant_;  // returned and not told yet
-  std::uint64_t last_sequence_ = 0;
+  LaneCredit granted_;               // that the peer may still use
+  LaneCredit to_grant_;              // returned and not told yet
+  std::uint64_t last_sequence_ = 0;  // that came with a frame that uses credit
+  std::uint64_t next_sequence_ = 1;  // of our own frames that answer none
   std::size_t held_ = 0;
   std::vector<OpenSend> open_sends_;
   std::vector<Work*> works_;  // queued or running

@@ -1,0 +1,486 @@
+#include "coordinator/legs/node_leg.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "tests/unit/coordinator/legs/fake_node.h"
+#include "tests/unit/coordinator/legs/transports.h"
+
+namespace terrace::legs {
+namespace {
+
+using namespace std::chrono_literals;
+using test::FakeNode;
+using test::kEpoch;
+using test::kWidth;
+using test::local_sums;
+using test::mind_manners;
+using test::Peer;
+using test::Reply;
+using test::Sums;
+using test::TestBatch;
+
+const test::TestModel& model() {
+  static const test::TestModel made;
+  return made;
+}
+
+class NodeLegTest : public test::OverTransports {
+ protected:
+  // The leg of a node that follows `script`; its name is box1:9000.
+  NodeLeg& start(FakeNode::Script script) {
+    node_ = std::make_unique<FakeNode>(*transport_, std::move(script));
+    options_.name = "box1:9000";
+    options_.limits = model().limits();
+    auto latency = open_lane(wire::Lane::kLatency);  // the node's peer 0
+    leg_ = std::make_unique<NodeLeg>(options_, std::move(latency), open_lane(wire::Lane::kBulk));
+    return *leg_;
+  }
+  std::unique_ptr<Lane> open_lane(wire::Lane which) {
+    LaneOptions options;
+    options.node = "box1:9000";
+    options.data_address = node_->address();
+    options.lane = which;
+    options.session = 5;
+    options.largest_frame = std::uint64_t{1} << 24;
+    options.receive_window = receive_window_;
+    options.liveness_timeout = liveness_timeout_;
+    auto lane = Lane::open(*transport_, options);
+    TERRACE_CHECK(lane.ok(), "a lane opens");
+    return std::move(*lane);
+  }
+
+  // A node that computes, with its replies bent on the way.
+  FakeNode::Script bent(std::function<void(std::vector<Reply>&)> bend, wire::Welcome welcome = test::ample_welcome()) {
+    return [this, bend = std::move(bend), welcome](Peer& peer, const wire::Frame& frame) {
+      if (mind_manners(peer, frame, welcome)) return;
+      std::vector<Reply> replies = brain_.replies(frame);
+      bend(replies);
+      for (const Reply& reply : replies) reply.send(peer);
+    };
+  }
+  FakeNode::Script honest() {
+    return bent([](std::vector<Reply>&) {});
+  }
+
+  TestBatch batch(std::uint32_t layer, std::uint32_t n_rows, std::uint32_t range_rows = 1000, std::uint32_t n_owned = 8,
+                  Priority priority = Priority::kDecode) {
+    return TestBatch(model(), layer, n_rows, range_rows, n_owned, priority, rng_);
+  }
+  void expect_exact(NodeLeg& leg, const TestBatch& batch) {
+    const auto ticket = leg.submit(batch.batch);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().text();
+    expect_collected(leg, *ticket, batch);
+  }
+  void expect_collected(NodeLeg& leg, Ticket ticket, const TestBatch& batch) {
+    Sums sums(batch.batch.n_rows);
+    const Status collected = leg.collect(ticket, sums.view(), sums.failed);
+    ASSERT_TRUE(collected.ok()) << collected.error().text();
+    EXPECT_EQ(sums, local_sums(model(), batch.batch)) << "seed " << test::kSeed;
+  }
+  Status collect(NodeLeg& leg, Ticket ticket, std::size_t n_rows) {
+    Sums sums(n_rows);
+    return leg.collect(ticket, sums.view(), sums.failed);
+  }
+
+  terrace::test::Rng rng_{test::kSeed};
+  test::NodeBrain brain_{model()};
+  NodeLegOptions options_;
+  std::uint64_t receive_window_ = std::uint64_t{1} << 26;
+  std::chrono::milliseconds liveness_timeout_{10'000};
+  std::unique_ptr<FakeNode> node_;
+  std::unique_ptr<NodeLeg> leg_;
+};
+
+void expect_error(const Error& error, ErrorCode code, const std::string& part) {
+  EXPECT_EQ(name(error.code()), std::string(name(code))) << error.text();
+  EXPECT_EQ(error.text().find("box1:9000"), 0u) << error.text();
+  EXPECT_EQ(error.text().find("box1:9000", 1), std::string::npos) << "named twice: " << error.text();
+  EXPECT_NE(error.text().find(part), std::string::npos) << error.text();
+}
+
+// ---- exact sums -----------------------------------------------------------------------------------------------------
+
+TEST_P(NodeLegTest, DecodeAndPromptBatches_EqualLocalExecutor) {
+  NodeLeg& leg = start(honest());
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer) {
+    expect_exact(leg, batch(layer, 1));
+    expect_exact(leg, batch(layer, 5, 1000, 2));
+    expect_exact(leg, batch(layer, 70, 16, 3, Priority::kPrompt));
+  }
+  EXPECT_EQ(leg.counters().batches, 9u);
+  EXPECT_EQ(leg.state(), LegState::kOk);
+}
+
+TEST_P(NodeLegTest, SumsAreAddedToWhatIsThere) {
+  NodeLeg& leg = start(honest());
+  const TestBatch one = batch(1, 4);
+  Sums sums(4);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(leg.collect(*leg.submit(one.batch), sums.view(), sums.failed).ok());
+  Sums twice = local_sums(model(), one.batch);
+  for (std::int64_t& value : twice.values) value *= 2;
+  EXPECT_EQ(sums, twice);
+}
+
+TEST_P(NodeLegTest, SeveralOpen_CollectedInAnyOrder) {
+  NodeLeg& leg = start(honest());
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::unique_ptr<TestBatch>> batches;
+    std::vector<Ticket> tickets;
+    for (std::uint32_t i = 0; i < 6; ++i) {
+      batches.push_back(std::make_unique<TestBatch>(model(), i % 3, 3 + 9 * i, 8, 5,
+                                                    i % 2 == 0 ? Priority::kDecode : Priority::kPrompt, rng_));
+      const auto ticket = leg.submit(batches.back()->batch);
+      ASSERT_TRUE(ticket.ok()) << ticket.error().text();
+      tickets.push_back(*ticket);
+    }
+    std::vector<std::size_t> order{0, 1, 2, 3, 4, 5};
+    std::shuffle(order.begin(), order.end(), rng_);
+    for (const std::size_t i : order) expect_collected(leg, tickets[i], *batches[i]);
+  }
+}
+
+TEST_P(NodeLegTest, RepliesInAnyOrderOfRanges_SameSums) {
+  NodeLeg& leg = start(bent([this](std::vector<Reply>& replies) {
+    std::shuffle(replies.begin(), replies.end(), rng_);  // the node's thread alone uses it meanwhile
+  }));
+  const TestBatch prompt(model(), 0, 64, 8, 4, Priority::kPrompt, rng_);
+  for (int i = 0; i < 5; ++i) expect_exact(leg, prompt);
+}
+
+TEST_P(NodeLegTest, RowsWithoutAPair_DoNotTravel) {
+  NodeLeg& leg = start(honest());
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer) {
+    const TestBatch some = batch(layer, 40, 10, 1, Priority::kPrompt);
+    wire::BatchShape shape{.n_rows = 0,
+                           .n_pairs = static_cast<std::uint32_t>(some.pairs.size()),
+                           .n_ranges = 0,
+                           .d_model = kWidth,
+                           .gate_class = model().kernels[layer].gate_class(),
+                           .up_class = model().kernels[layer].up_class()};
+    std::vector<std::uint8_t> used(40), ranges(4);
+    for (const kernels::Pair& pair : some.pairs) used[pair.row] = ranges[pair.row / 10] = 1;
+    shape.n_rows = static_cast<std::uint32_t>(std::count(used.begin(), used.end(), 1));
+    shape.n_ranges = static_cast<std::uint32_t>(std::count(ranges.begin(), ranges.end(), 1));
+    ASSERT_LT(shape.n_rows, 40u);
+    const std::uint64_t rows_before = leg.counters().rows;
+    expect_exact(leg, some);
+    EXPECT_EQ(node_->seen().back().bytes, wire::batch_frame_bytes(shape)) << "layer " << layer;
+    EXPECT_EQ(leg.counters().rows - rows_before, shape.n_rows);
+  }
+}
+
+TEST_P(NodeLegTest, FailedRows_AreTheCallers) {
+  NodeLeg& leg = start(bent([](std::vector<Reply>& replies) {
+    replies.at(1).failed_rows = {static_cast<std::uint16_t>(replies[0].info.n_rows + 1)};  // second row of range 1
+  }));
+  const TestBatch some = batch(1, 40, 20, 2, Priority::kPrompt);
+  std::vector<std::uint8_t> used(40);
+  for (const kernels::Pair& pair : some.pairs) used[pair.row] = 1;
+  std::size_t expected = 20;
+  for (int seen = 0; seen < 2; ++expected) seen += used[expected];
+  ASSERT_NE(std::count(used.begin(), used.begin() + 20, 1), 20) << "the row has another number on the wire";
+  Sums sums(40);
+  ASSERT_TRUE(leg.collect(*leg.submit(some.batch), sums.view(), sums.failed).ok());
+  std::vector<std::uint8_t> right(40);
+  right[expected - 1] = 1;
+  EXPECT_EQ(sums.failed, right);
+}
+
+// ---- credit and windows ---------------------------------------------------------------------------------------------
+
+TEST_P(NodeLegTest, CreditOfOneFrame_BatchesGoOneAtATime) {
+  std::atomic<int> open = 0, most = 0;
+  NodeLeg& leg = start([&, honest = honest()](Peer& peer, const wire::Frame& frame) {
+    if (mind_manners(peer, frame, {.largest_frame = 1 << 20, .credit_bytes = 1 << 20, .credit_frames = 1})) return;
+    most = std::max<int>(most, ++open);
+    honest(peer, frame);
+    --open;
+  });
+  std::vector<std::unique_ptr<TestBatch>> batches;
+  std::vector<Ticket> tickets;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    batches.push_back(std::make_unique<TestBatch>(model(), i % 3, 7, 7, 8, Priority::kDecode, rng_));
+    tickets.push_back(*leg.submit(batches.back()->batch));
+  }
+  for (std::size_t i = 5; i-- > 0;) expect_collected(leg, tickets[i], *batches[i]);
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(node_->count(wire::FrameType::kBatch), 5u);
+}
+
+TEST_P(NodeLegTest, BatchBeyondTheNodesWindow_IsRefused) {
+  NodeLeg& leg =
+      start(bent([](std::vector<Reply>&) {}, {.largest_frame = 4000, .credit_bytes = 8000, .credit_frames = 4}));
+  const auto refused = leg.submit(batch(0, 64).batch);
+  ASSERT_FALSE(refused.ok());
+  expect_error(refused.error(), ErrorCode::kRefused, "takes 4000");
+  expect_exact(leg, batch(0, 2));
+}
+
+// More replies than the window holds could never be received: the batch after them would wait for ever.
+TEST_P(NodeLegTest, RepliesBeyondTheReceiveWindow_Busy) {
+  receive_window_ = std::uint64_t{1} << 24;
+  NodeLeg& leg = start(honest());
+  std::vector<std::unique_ptr<TestBatch>> batches;
+  std::vector<Ticket> tickets;
+  for (;;) {
+    batches.push_back(std::make_unique<TestBatch>(model(), 1, 700, 100, 2, Priority::kPrompt, rng_));
+    const auto ticket = leg.submit(batches.back()->batch);
+    if (!ticket.ok()) {
+      expect_error(ticket.error(), ErrorCode::kBusy, "receive window");
+      break;
+    }
+    tickets.push_back(*ticket);
+    ASSERT_LT(tickets.size(), 100u);
+  }
+  EXPECT_GT(tickets.size(), 5u);
+  expect_collected(leg, tickets.back(), *batches[tickets.size() - 1]);
+  tickets.pop_back();
+  expect_exact(leg, *batches.back());
+  for (std::size_t i = 0; i < tickets.size(); ++i) expect_collected(leg, tickets[i], *batches[i]);
+}
+
+// ---- answers that are wrong -----------------------------------------------------------------------------------------
+
+struct WrongAnswer {
+  const char* name;
+  std::function<void(std::vector<Reply>&)> bend;
+  const char* text;
+};
+
+const std::vector<WrongAnswer>& wrong_answers() {
+  static const std::vector<WrongAnswer> all{
+      {"UnknownSequence", [](auto& r) { r[0].header.sequence += 5; }, "not open"},
+      {"SequenceZero", [](auto& r) { r[0].header.sequence = 0; }, "not open"},
+      {"RangeTwice", [](auto& r) { r[1] = r[0]; }, "each once"},
+      {"RangeBeyond", [](auto& r) { r[0].info.range_index = 4; }, "row range 4"},
+      {"FewerRows", [](auto& r) { --r[0].info.n_rows; }, "rows"},
+      {"MorePairs", [](auto& r) { ++r[0].info.n_pairs; }, "pairs"},
+      {"OtherEpoch", [](auto& r) { ++r[0].header.epoch; }, "epoch"},
+      {"OtherLayer", [](auto& r) { r[0].header.layer = 2; }, "layer 2"},
+      {"NoSuchLayer", [](auto& r) { r[0].header.layer = 77; }, "layer 77"},
+      {"OtherForm",
+       [](auto& r) {
+         r[0].form = wire::ReplyForm::kSlots;
+         r[0].data.resize(r[0].info.n_pairs * kWidth * sizeof(float));
+       },
+       "form"},
+      {"RowsTooShort", [](auto& r) { r[0].data.pop_back(); }, "packed row"},
+      {"RowsTooLong", [](auto& r) { r[0].data.push_back(std::byte{0}); }, "sums have"},
+      {"RowsNotCanonical",
+       [](auto& r) {
+         std::vector<std::byte>& data = r[0].data;  // the last row with one byte of zeros where none would do
+         data.assign((r[0].info.n_rows - 1) * (kWidth / 64), std::byte{0});
+         for (std::size_t block = 0; block < kWidth / 64; ++block) {
+           data.push_back(std::byte{1});
+           data.insert(data.end(), 64, std::byte{0});
+         }
+       },
+       "less would do"},
+      {"FailedRowBeforeItsRange", [](auto& r) { r[1].failed_rows = {0}; }, "failed row 0"},
+      {"FailedRowBehindItsRange", [](auto& r) { r[0].failed_rows = {static_cast<std::uint16_t>(r[0].info.n_rows)}; },
+       "failed row"},
+  };
+  return all;
+}
+
+class WrongAnswers : public NodeLegTest {};
+
+TEST_P(WrongAnswers, AreCorruptAndLoseTheLeg) {
+  for (const WrongAnswer& wrong : wrong_answers()) {
+    SCOPED_TRACE(wrong.name);
+    NodeLeg& leg = start(bent([&](std::vector<Reply>& replies) {
+      ASSERT_EQ(replies.size(), 4u);
+      wrong.bend(replies);
+    }));
+    const TestBatch prompt = batch(1, 32, 8, 8, Priority::kPrompt);
+    const auto ticket = leg.submit(prompt.batch);
+    ASSERT_TRUE(ticket.ok());
+    const Status collected = collect(leg, *ticket, 32);
+    ASSERT_FALSE(collected.ok());
+    expect_error(collected.error(), ErrorCode::kCorrupt, wrong.text);
+    EXPECT_EQ(leg.state(), LegState::kLost);
+    const auto again = leg.submit(prompt.batch);
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().text(), collected.error().text());
+  }
+}
+
+TEST_P(NodeLegTest, AnswerOnTheOtherLane_Corrupt) {
+  std::vector<Reply> late;
+  NodeLeg& leg = start([&](Peer& peer, const wire::Frame& frame) {
+    if (!mind_manners(peer, frame)) late = brain_.replies(frame);
+  });
+  const TestBatch decode = batch(1, 1);
+  const auto ticket = leg.submit(decode.batch);
+  ASSERT_TRUE(node_->wait_for(wire::FrameType::kBatch, 1));
+  node_->run([&](auto& peers) { late.at(0).send(*peers.at(1)); });
+  const auto deadline = Clock::now() + test::kPatience;
+  while (leg.state() == LegState::kOk && Clock::now() < deadline) leg.progress();
+  const Status collected = collect(leg, *ticket, 1);
+  ASSERT_FALSE(collected.ok());
+  expect_error(collected.error(), ErrorCode::kCorrupt, "not open");
+}
+
+// ---- a node that says no, or that dies ------------------------------------------------------------------------------
+
+TEST_P(NodeLegTest, ErrorOfOneBatch_IsThatBatchsAlone) {
+  NodeLeg& leg = start([this](Peer& peer, const wire::Frame& frame) {
+    if (mind_manners(peer, frame)) return;
+    if (frame.header.epoch == kEpoch) {
+      for (const Reply& reply : brain_.replies(frame)) reply.send(peer);
+    } else {
+      brain_.replies(frame).front().send(peer);  // a part of the answer, then the refusal
+      peer.send_error(frame.header.sequence, ErrorCode::kStaleEpoch, "epoch 3 was forgotten");
+    }
+  });
+  TestBatch stale = batch(0, 20, 5, 8, Priority::kPrompt);
+  stale.batch.epoch = 3;
+  const TestBatch good = batch(0, 20, 5, 8, Priority::kPrompt);
+  const auto first = leg.submit(good.batch);
+  const auto second = leg.submit(stale.batch);
+  const auto third = leg.submit(good.batch);
+  Sums untouched(20);
+  const Status refused = leg.collect(*second, untouched.view(), untouched.failed);
+  ASSERT_FALSE(refused.ok());
+  expect_error(refused.error(), ErrorCode::kStaleEpoch, "layer 0: epoch 3 was forgotten");
+  EXPECT_EQ(untouched, Sums(20));
+  EXPECT_EQ(leg.state(), LegState::kOk);
+  expect_collected(leg, *third, good);
+  expect_collected(leg, *first, good);
+}
+
+TEST_P(NodeLegTest, Busy_ThenTheAnswer) {
+  NodeLeg& leg = start([this, honest = honest()](Peer& peer, const wire::Frame& frame) {
+    if (frame.header.type == wire::FrameType::kBatch)
+      for (const std::uint64_t sequence : {frame.header.sequence, std::uint64_t{0}})
+        peer.send({.type = wire::FrameType::kBusy, .sequence = sequence},
+                  [](wire::FrameBuilder& builder) { wire::add_busy(builder, {.expected_us = 1000}); });
+    honest(peer, frame);
+  });
+  expect_exact(leg, batch(0, 3));
+}
+
+TEST_P(NodeLegTest, NodeDiesWithOpenBatches_EachGivesTheSameError) {
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) { mind_manners(peer, frame); });
+  const TestBatch decode = batch(1, 3), prompt = batch(0, 40, 10, 8, Priority::kPrompt);
+  const auto first = leg.submit(decode.batch);
+  const auto second = leg.submit(prompt.batch);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE(node_->wait_for(wire::FrameType::kBatch, 2));
+  node_->die();
+  const Status lost = collect(leg, *second, 40);
+  ASSERT_FALSE(lost.ok());
+  expect_error(lost.error(), ErrorCode::kPeerGone, "lost");
+  EXPECT_EQ(leg.state(), LegState::kLost);
+  EXPECT_EQ(collect(leg, *first, 3).error().text(), lost.error().text());
+  EXPECT_EQ(leg.submit(decode.batch).error().text(), lost.error().text());
+  leg.close();
+}
+
+TEST_P(NodeLegTest, DeadNode_SubmitNamesIt) {
+  NodeLeg& leg = start(honest());
+  expect_exact(leg, batch(1, 3));
+  node_->die();
+  const TestBatch decode = batch(1, 3);
+  const auto deadline = Clock::now() + test::kPatience;
+  while (Clock::now() < deadline) {
+    const auto ticket = leg.submit(decode.batch);  // taken, as long as the loss has not been noticed
+    const Status status = ticket.ok() ? collect(leg, *ticket, 3) : Status(ticket.error());
+    ASSERT_FALSE(status.ok());
+    expect_error(status.error(), ErrorCode::kPeerGone, "lost");
+    if (!ticket.ok()) return;
+  }
+  FAIL() << "submit() never failed";
+}
+
+TEST_P(NodeLegTest, LastWords_AreTheReason) {
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) {
+    if (mind_manners(peer, frame)) return;
+    peer.send_error(0, ErrorCode::kRefused, "the lease is over");
+    peer.send(wire::FrameType::kClose);
+    peer.hang_up();
+  });
+  const TestBatch decode = batch(1, 3);
+  const auto ticket = leg.submit(decode.batch);
+  const Status lost = ticket.ok() ? collect(leg, *ticket, 3) : Status(ticket.error());
+  ASSERT_FALSE(lost.ok());
+  expect_error(lost.error(), ErrorCode::kRefused, "the lease is over");
+}
+
+TEST_P(NodeLegTest, MuteNode_PeerGone) {
+  liveness_timeout_ = 120ms;
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) {
+    if (frame.header.type == wire::FrameType::kHello) mind_manners(peer, frame);
+  });
+  const TestBatch decode = batch(1, 3);
+  const Status lost = collect(leg, *leg.submit(decode.batch), 3);
+  ASSERT_FALSE(lost.ok());
+  expect_error(lost.error(), ErrorCode::kPeerGone, "no sign of life");
+}
+
+TEST_P(NodeLegTest, AliveWithoutAnswer_Deadline) {
+  options_.batch_timeout = 150ms;
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) { mind_manners(peer, frame); });
+  const TestBatch decode = batch(1, 3);
+  const Status lost = collect(leg, *leg.submit(decode.batch), 3);
+  ASSERT_FALSE(lost.ok());
+  expect_error(lost.error(), ErrorCode::kDeadline, "within 150ms");
+  EXPECT_EQ(leg.state(), LegState::kLost);
+}
+
+TEST_P(NodeLegTest, AliveWithoutCredit_Deadline) {
+  options_.batch_timeout = 150ms;
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) {
+    mind_manners(peer, frame, {.largest_frame = 1 << 20, .credit_bytes = 1 << 20, .credit_frames = 1});
+  });
+  const TestBatch decode = batch(1, 3);
+  const auto first = leg.submit(decode.batch);
+  const auto second = leg.submit(decode.batch);
+  const Status lost = collect(leg, *second, 3);
+  ASSERT_FALSE(lost.ok());
+  expect_error(lost.error(), ErrorCode::kDeadline, "no credit");
+  EXPECT_FALSE(collect(leg, *first, 3).ok());
+}
+
+// A node that takes no bytes: what is still queued when its tickets are collected must never be read again.
+TEST_P(NodeLegTest, LostWithUnsentRows_TheirMemoryIsTheCallersAgain) {
+  options_.batch_timeout = 100ms;
+  NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) { mind_manners(peer, frame); });
+  bool stop = false;
+  std::mutex mutex;
+  std::thread blocker([&] {
+    node_->run([&](auto&) {
+      for (;; std::this_thread::sleep_for(1ms)) {
+        const std::lock_guard lock(mutex);
+        if (stop) return;
+      }
+    });
+  });
+  std::vector<Ticket> tickets;
+  std::vector<std::unique_ptr<TestBatch>> batches;
+  for (int i = 0; i < 16; ++i) {  // 11 MB, more than sockets hold
+    batches.push_back(std::make_unique<TestBatch>(model(), 2, 700, 700, 8, Priority::kDecode, rng_));
+    tickets.push_back(*leg.submit(batches.back()->batch));
+  }
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    EXPECT_FALSE(collect(leg, tickets[i], 700).ok());
+    batches[i].reset();  // a sanitizer sees it if it is read after this
+  }
+  leg.close();
+  {
+    const std::lock_guard lock(mutex);
+    stop = true;
+  }
+  blocker.join();
+}
+
+TERRACE_OVER_TRANSPORTS(NodeLegTest);
+TERRACE_OVER_TRANSPORTS(WrongAnswers);
+
+}  // namespace
+}  // namespace terrace::legs
