@@ -24,6 +24,7 @@ std::span<const Command> all_commands() { return kCommands; }
 Result<bool> parse_options(OptionTable& table, const CommandContext& context) {
   for (const Command& command : kCommands)
     if (table.section() != command.name) table.add_sibling(command.name, command.option_names());
+  table.add_sibling("terrace-node", {});  // its table in a shared terrace.toml is its own
   TERRACE_ASSIGN_OR_RETURN(const ParseOutcome outcome, table.parse(context.arguments, context.environment));
   for (const std::string& note : outcome.notes) fmt::print(stderr, "terrace: {}\n", note);
   if (!outcome.print) return false;
