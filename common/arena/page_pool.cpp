@@ -17,8 +17,8 @@ namespace {
 constexpr int kPopulateWrite = 23;
 
 Error no_memory(std::uint64_t bytes, int error_number) {
-  return Error(ErrorCode::kOutOfMemory, fmt::format("the system refused {} bytes: {}", bytes,
-                                                    std::generic_category().message(error_number)));
+  return Error(ErrorCode::kOutOfMemory,
+               fmt::format("the system refused {} bytes: {}", bytes, std::generic_category().message(error_number)));
 }
 
 // 0, or the errno of the refusal.

@@ -27,18 +27,18 @@ inline constexpr std::uint64_t kLargestFrame = std::uint64_t{1} << 30;
 inline constexpr std::size_t kMaxSections = 16;
 
 enum class FrameType : std::uint8_t {
-  kHello = 1,     // first frame of a connection, from the coordinator: section kHello
-  kWelcome = 2,   // the node's answer: section kWelcome
-  kBatch = 3,     // pairs to compute: kBatch, kRows (one or two), kPairs, kRanges
-  kReply = 4,     // one row range of a batch: kReply, kSums or kSlots, kFailedRows where any
-  kBusy = 5,      // an answer instead of silence: kBusy
-  kPing = 6,      // either way, any time; no sections
-  kPong = 7,      // its answer: same sequence
-  kCredit = 8,    // only gives credit (header fields); no sections
-  kCancel = 9,    // the batch with this sequence is wanted no more; no sections
-  kError = 10,    // what the sender could not do: kError. sequence names the batch, 0 the connection
-  kClose = 11,    // goodbye; nothing follows
-  kSlab = 12,     // weights lane: a piece of a slab: kSlab, kSlabBytes
+  kHello = 1,    // first frame of a connection, from the coordinator: section kHello
+  kWelcome = 2,  // the node's answer: section kWelcome
+  kBatch = 3,    // pairs to compute: kBatch, kRows (one or two), kPairs, kRanges
+  kReply = 4,    // one row range of a batch: kReply, kSums or kSlots, kFailedRows where any
+  kBusy = 5,     // an answer instead of silence: kBusy
+  kPing = 6,     // either way, any time; no sections
+  kPong = 7,     // its answer: same sequence
+  kCredit = 8,   // only gives credit (header fields); no sections
+  kCancel = 9,   // the batch with this sequence is wanted no more; no sections
+  kError = 10,   // what the sender could not do: kError. sequence names the batch, 0 the connection
+  kClose = 11,   // goodbye; nothing follows
+  kSlab = 12,    // weights lane: a piece of a slab: kSlab, kSlabBytes
 };
 
 // A session has one connection a lane (design.md 4).
@@ -54,25 +54,37 @@ struct FrameHeader {
   std::uint16_t section_count = 0;  // set by FrameBuilder
   std::uint32_t layer = 0;
   std::uint64_t session = 0;
-  std::uint64_t sequence = 0;       // rising by one per lane and direction, from 1; a reply carries its batch's
+  std::uint64_t sequence = 0;  // rising by one per lane and direction, from 1; a reply carries its batch's
   std::uint64_t epoch = 0;
-  std::uint32_t body_length = 0;    // set by FrameBuilder
+  std::uint32_t body_length = 0;  // set by FrameBuilder
   // Credit given to the receiver of this frame, on this lane, added to what it has.
   std::uint32_t credit_frames = 0;
   std::uint64_t credit_bytes = 0;
 };
 
 enum class SectionTag : std::uint16_t {
-  kHello = 1, kWelcome = 2, kBatch = 3, kRows = 4, kPairs = 5, kRanges = 6, kReply = 7, kSums = 8, kSlots = 9,
-  kFailedRows = 10, kBusy = 11, kError = 12, kSlab = 13, kSlabBytes = 14,
+  kHello = 1,
+  kWelcome = 2,
+  kBatch = 3,
+  kRows = 4,
+  kPairs = 5,
+  kRanges = 6,
+  kReply = 7,
+  kSums = 8,
+  kSlots = 9,
+  kFailedRows = 10,
+  kBusy = 11,
+  kError = 12,
+  kSlab = 13,
+  kSlabBytes = 14,
 };
 
 const char* name(SectionTag tag);
 
 struct Section {
   SectionTag tag = SectionTag::kHello;
-  std::uint16_t detail = 0;          // by tag: kRows: 0 gate's rows, 1 up's rows; else 0
-  std::span<const std::byte> data;   // without padding; 16-byte aligned when the frame is
+  std::uint16_t detail = 0;         // by tag: kRows: 0 gate's rows, 1 up's rows; else 0
+  std::span<const std::byte> data;  // without padding; 16-byte aligned when the frame is
 };
 
 // A decoded frame: a view into the received bytes.

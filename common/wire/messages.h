@@ -20,15 +20,15 @@ using Token = std::array<std::byte, 32>;
 
 // ---- opening a connection -------------------------------------------------------------------------------------------
 struct Hello {
-  Token token{};                   // from OpenSession: proves that this connection belongs to the session
-  std::uint64_t largest_frame = 0; // that the coordinator accepts on this lane
-  std::uint32_t socket_index = 0;  // of the lane
+  Token token{};                    // from OpenSession: proves that this connection belongs to the session
+  std::uint64_t largest_frame = 0;  // that the coordinator accepts on this lane
+  std::uint32_t socket_index = 0;   // of the lane
   std::uint32_t reserved = 0;
 };
 struct Welcome {
-  std::uint64_t largest_frame = 0;   // that the node accepts on this lane
-  std::uint64_t credit_bytes = 0;    // first grant; at least one largest batch
-  std::uint32_t credit_frames = 0;   // first grant; at least 1
+  std::uint64_t largest_frame = 0;  // that the node accepts on this lane
+  std::uint64_t credit_bytes = 0;   // first grant; at least one largest batch
+  std::uint32_t credit_frames = 0;  // first grant; at least 1
   std::uint32_t reserved = 0;
 };
 
@@ -54,8 +54,8 @@ struct BatchInfo {
   std::uint32_t n_rows = 0;
   std::uint32_t n_pairs = 0;
   std::uint32_t n_ranges = 0;
-  std::uint32_t d_model = 0;        // values of a row
-  std::uint32_t remaining_us = 0;   // until the coordinator gives up; 0: not stated
+  std::uint32_t d_model = 0;       // values of a row
+  std::uint32_t remaining_us = 0;  // until the coordinator gives up; 0: not stated
   ReplyForm form = ReplyForm::kSum;
   Priority priority = Priority::kDecode;
   ActivationClass gate_class = ActivationClass::kF32;
@@ -66,7 +66,7 @@ static_assert(sizeof(BatchInfo) == 32);
 
 // What a session allows in a batch; announced at open.
 struct BatchLimits {
-  std::uint32_t max_rows = 0;      // <= 65,536
+  std::uint32_t max_rows = 0;  // <= 65,536
   std::uint32_t max_pairs = 0;
   std::uint32_t max_ranges = 0;
   std::uint32_t d_model = 0;
@@ -94,22 +94,22 @@ Result<BatchView> read_batch(const Frame& frame, const BatchLimits& limits);
 
 // ---- replies --------------------------------------------------------------------------------------------------------
 struct ReplyInfo {
-  std::uint32_t range_index = 0;    // into the batch's ranges
-  std::uint32_t n_rows = 0;         // rows of the range that have a pair in this batch, each once, rising
-  std::uint32_t n_pairs = 0;        // pairs of the range
-  std::uint32_t compute_us = 0;     // the leg's own time for the range
+  std::uint32_t range_index = 0;  // into the batch's ranges
+  std::uint32_t n_rows = 0;       // rows of the range that have a pair in this batch, each once, rising
+  std::uint32_t n_pairs = 0;      // pairs of the range
+  std::uint32_t compute_us = 0;   // the leg's own time for the range
 };
 static_assert(sizeof(ReplyInfo) == 16);
 
 struct ReplyView {
   ReplyInfo info;
-  std::uint64_t sequence = 0;                   // of the batch
+  std::uint64_t sequence = 0;  // of the batch
   std::uint64_t epoch = 0;
   std::uint32_t layer = 0;
   ReplyForm form = ReplyForm::kSum;
-  std::span<const std::byte> sums;              // form kSum: n_rows packed rows (pack.h), one after the other
-  std::span<const float> slots;                 // form kSlots: [n_pairs, d_model], the range's pairs in batch order
-  std::span<const std::uint16_t> failed_rows;   // rows (of the batch) whose values are not to be used
+  std::span<const std::byte> sums;             // form kSum: n_rows packed rows (pack.h), one after the other
+  std::span<const float> slots;                // form kSlots: [n_pairs, d_model], the range's pairs in batch order
+  std::span<const std::uint16_t> failed_rows;  // rows (of the batch) whose values are not to be used
 };
 // Borrows data and failed_rows, copies `info`. No section is made of failed_rows when it is empty.
 void add_reply(FrameBuilder& builder, const ReplyInfo& info, ReplyForm form, std::span<const std::byte> data,

@@ -31,8 +31,6 @@ Result<bool> parse_options(OptionTable& table, const CommandContext& context) {
   return true;
 }
 
-int exit_code(const Error& error) {
-  return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
-}
+int exit_code(const Error& error) { return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure; }
 
 }  // namespace terrace::app

@@ -111,8 +111,7 @@ Status Engine::Parts::open_manifest(const std::filesystem::path& cache_dir) {
   TERRACE_ASSIGN_OR_RETURN(manifest::LoadedManifest loaded, manifest::load(file, experts, cache_dir, *pool, progress));
   if (!loaded.cache_note.empty()) notes.print("{}", loaded.cache_note);
   manifest = std::move(loaded.manifest);
-  session_model.emplace(
-      legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
+  session_model.emplace(legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
   return {};
 }
 
@@ -182,8 +181,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.host->set_between_slices([&p] {
     for (legs::Leg* leg : p.legs) leg->progress();
   });
-  p.dispatcher =
-      std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
+  p.dispatcher = std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
   return {};
 }
 
@@ -212,8 +210,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, threads,
                 kernels::name(p.ops.isa));
-  engine->load_ms_ =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;
 }
 

@@ -61,12 +61,14 @@ Result<std::string> read_prompt(const GenerateOptions& o) {
   if (o.prompt) return *o.prompt;
   if (!o.prompt_file.empty()) return read_file(o.prompt_file);
   if (o.dash != "-")
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("\"{}\" is no option; a prompt is given by --prompt TEXT, or - for standard input", o.dash));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("\"{}\" is no option; a prompt is given by --prompt TEXT, or - for standard input", o.dash));
   return read_stdin();
 }
 
-Result<std::vector<std::int32_t>> encode_prompt(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
+Result<std::vector<std::int32_t>> encode_prompt(const text::Tokenizer& tokenizer, const std::string& text,
+                                                bool special) {
   TERRACE_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, tokenizer.encode(text, {.parse_special = special}));
   if (special && tokenizer.leading_bos()) ids.insert(ids.begin(), *tokenizer.leading_bos());
   return ids;
@@ -102,9 +104,11 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
 
 void print_summary(const Engine& engine, const Generation& g) {
   const std::uint64_t steps = g.tokens.empty() ? 0 : g.tokens.size() - 1;
-  fmt::print(stderr, "terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
-             engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms),
-             g.tokens.size(), per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
+  fmt::print(
+      stderr,
+      "terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
+      engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms), g.tokens.size(),
+      per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
   print_legs(engine.legs(), g.tokens.size() + g.prompt_tokens);
 }
 
@@ -141,8 +145,10 @@ Status run_generate(const CommandContext& context) {
     std::fflush(stdout);
   };
   TERRACE_ASSIGN_OR_RETURN(const Generation g, generate(*engine, request, on_text));
-  if (o.model.json) print_json(*engine, g, o.sampling.seed);
-  else fmt::print("{}\n", stream ? "" : g.text);
+  if (o.model.json)
+    print_json(*engine, g, o.sampling.seed);
+  else
+    fmt::print("{}\n", stream ? "" : g.text);
   if (g.stop_reason == StopReason::kContext)
     fmt::print(stderr, "terrace: the context of {} tokens is full and the text may be unfinished; raise --ctx-size\n",
                engine->trunk().context());

@@ -53,15 +53,17 @@ class OpenStream {
 
 Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
   if (request.prompt.empty())
-    return Error(ErrorCode::kInvalidArgument, "the prompt has no tokens, and this model begins texts with none; give some text");
+    return Error(ErrorCode::kInvalidArgument,
+                 "the prompt has no tokens, and this model begins texts with none; give some text");
   for (const std::int32_t id : request.prompt)
     if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
   if (request.prompt.size() > context)
-    return Error(ErrorCode::kContextFull,
-                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
-                             request.prompt.size(), context));
+    return Error(
+        ErrorCode::kContextFull,
+        fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
+                    request.prompt.size(), context));
   return {};
 }
 
@@ -112,10 +114,14 @@ class TextOutput {
 
 const char* name(StopReason reason) {
   switch (reason) {
-    case StopReason::kEos: return "eos";
-    case StopReason::kLimit: return "limit";
-    case StopReason::kStop: return "stop";
-    case StopReason::kContext: return "context";
+    case StopReason::kEos:
+      return "eos";
+    case StopReason::kLimit:
+      return "limit";
+    case StopReason::kStop:
+      return "stop";
+    case StopReason::kContext:
+      return "context";
   }
   return "unknown";
 }

@@ -19,21 +19,21 @@ const char* name(StopReason reason);  // "eos", "limit", "stop", "context"
 struct GenerationRequest {
   std::vector<std::int32_t> prompt;  // ids, BOS included; not empty
   std::uint64_t max_tokens = 256;
-  std::uint32_t batch = 512;         // prompt rows of one step
+  std::uint32_t batch = 512;  // prompt rows of one step
   sampler::SamplingOptions sampling;
   std::vector<std::string> stops;
-  bool control_as_text = false;      // control tokens appear in the text
-  bool hash_logits = false;          // XXH3-64 of each step's logits
+  bool control_as_text = false;  // control tokens appear in the text
+  bool hash_logits = false;      // XXH3-64 of each step's logits
 };
 
 struct Generation {
   std::string text;
-  std::vector<std::int32_t> tokens;          // an EOS that ended the run included
-  std::vector<std::uint64_t> logits_xxh3;    // one a token, if asked for
+  std::vector<std::int32_t> tokens;        // an EOS that ended the run included
+  std::vector<std::uint64_t> logits_xxh3;  // one a token, if asked for
   StopReason stop_reason = StopReason::kLimit;
   std::uint64_t prompt_tokens = 0;
   double prompt_ms = 0;
-  double decode_ms = 0;                      // from the first chosen token to the last
+  double decode_ms = 0;  // from the first chosen token to the last
 };
 
 // Runs the request on a fresh stream. on_text gets the text as it is certain: whole characters, nothing that may belong

@@ -70,8 +70,10 @@ Result<Report> examine(const gguf::File& file, const InspectOptions& o, const En
     report.expert_bytes = experts->total_bytes();
     report.experts = std::move(*experts);
   }
-  if (const auto model = arch::describe(file, {}); model.ok()) report.model = *model;
-  else report.model_problem = problem_of(model.error(), file);
+  if (const auto model = arch::describe(file, {}); model.ok())
+    report.model = *model;
+  else
+    report.model_problem = problem_of(model.error(), file);
   if (const auto tokenizer = open_tokenizer(file, true); !tokenizer.ok())
     report.tokenizer_problem = problem_of(tokenizer.error(), file);
   if (o.manifest) {
@@ -93,15 +95,16 @@ nlohmann::ordered_json experts_json(const manifest::ModelExperts& experts) {
                       {"down", info(layer.shape.types.down).name},
                       {"ff", layer.shape.ff},
                       {"slab_bytes", layer.shape.slab_bytes()}});
-  return {{"n_experts", experts.n_experts}, {"top_k", experts.top_k}, {"d_model", experts.d_model},
-          {"shift", experts.shift}, {"bytes", experts.total_bytes()}, {"layers", layers}};
+  return {{"n_experts", experts.n_experts}, {"top_k", experts.top_k},         {"d_model", experts.d_model},
+          {"shift", experts.shift},         {"bytes", experts.total_bytes()}, {"layers", layers}};
 }
 
 nlohmann::ordered_json manifest_json(const manifest::Manifest& m) {
   auto ids = nlohmann::ordered_json::array();
   for (std::uint32_t layer = 0; layer < m.n_layers(); ++layer) {
     auto row = nlohmann::ordered_json::array();
-    for (std::uint32_t expert = 0; expert < m.n_experts; ++expert) row.push_back(security::to_hex(m.slab_id(layer, expert)));
+    for (std::uint32_t expert = 0; expert < m.n_experts; ++expert)
+      row.push_back(security::to_hex(m.slab_id(layer, expert)));
     ids.push_back(std::move(row));
   }
   return {{"hash", security::to_hex(m.hash)}, {"shift", m.shift}, {"slab_ids", ids}};
@@ -125,13 +128,20 @@ void print_json(const gguf::File& file, const Report& r) {
   auto& tensors = json["tensors"] = nlohmann::ordered_json::array();
   for (const gguf::TensorInfo& t : file.tensors()) {
     const std::vector<std::uint64_t> shape(t.shape.begin(), t.shape.begin() + t.n_dims);
-    tensors.push_back({{"name", t.name}, {"type", info(t.type).name}, {"shape", shape}, {"bytes", t.bytes},
-                       {"shard", t.shard}, {"offset", t.file_offset}, {"kernel", kernels::is_supported(t.type)}});
+    tensors.push_back({{"name", t.name},
+                       {"type", info(t.type).name},
+                       {"shape", shape},
+                       {"bytes", t.bytes},
+                       {"shard", t.shard},
+                       {"offset", t.file_offset},
+                       {"kernel", kernels::is_supported(t.type)}});
   }
   if (r.experts) json["experts"] = experts_json(*r.experts);
   if (r.manifest) json["manifest"] = manifest_json(*r.manifest);
-  json["runs"] = {{"model", r.model_problem.empty()}, {"model_problem", r.model_problem},
-                  {"tokenizer", r.tokenizer_problem.empty()}, {"tokenizer_problem", r.tokenizer_problem}};
+  json["runs"] = {{"model", r.model_problem.empty()},
+                  {"model_problem", r.model_problem},
+                  {"tokenizer", r.tokenizer_problem.empty()},
+                  {"tokenizer_problem", r.tokenizer_problem}};
   fmt::print("{}\n", dump(json));
 }
 
@@ -144,12 +154,13 @@ void print_experts(const Report& r) {
 }
 
 void print_text(const gguf::File& file, const Report& r) {
-  fmt::print("file         {} ({}, {} shard{}, GGUF version {})\n", file.path().string(), format_size(file.file_bytes()),
-             file.n_shards(), file.n_shards() == 1 ? "" : "s", file.version());
+  fmt::print("file         {} ({}, {} shard{}, GGUF version {})\n", file.path().string(),
+             format_size(file.file_bytes()), file.n_shards(), file.n_shards() == 1 ? "" : "s", file.version());
   fmt::print("architecture {}\n", r.architecture.empty() ? "(none)" : r.architecture);
   if (r.model)
-    fmt::print("model        {} layers, width {}, vocabulary {}, context {}, cache {} a position (f16)\n", r.model->n_layers,
-               r.model->d_model, r.model->vocabulary, r.model->context, format_size(r.model->kv_bytes_per_position));
+    fmt::print("model        {} layers, width {}, vocabulary {}, context {}, cache {} a position (f16)\n",
+               r.model->n_layers, r.model->d_model, r.model->vocabulary, r.model->context,
+               format_size(r.model->kv_bytes_per_position));
   print_experts(r);
   fmt::print("runs here    {}\n", r.model_problem.empty() ? "yes" : "no: " + r.model_problem);
   fmt::print("tokenizer    {}\n", r.tokenizer_problem.empty() ? "yes" : "no: " + r.tokenizer_problem);
@@ -186,8 +197,10 @@ Status run_inspect(const CommandContext& context) {
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(o.file));
   TERRACE_ASSIGN_OR_RETURN(const Report report, examine(file, o, context.environment));
-  if (o.json) print_json(file, report);
-  else print_text(file, report);
+  if (o.json)
+    print_json(file, report);
+  else
+    print_text(file, report);
   return {};
 }
 

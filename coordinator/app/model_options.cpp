@@ -44,11 +44,11 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .default_text("the model's");
   table.add_choice("kv", &options->kv, {{"f16", kernels::KvType::kF16}, {"f32", kernels::KvType::kF32}},
                    "what keys and values are stored as");
-  table
-      .add_choice("activations", &options->activations,
-                  {{"quantised", kernels::Activations::kQuantised}, {"f32", kernels::Activations::kF32}},
-                  "f32 is for checking only: slow, and not with nodes");
-  table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it").range(1, 16384);
+  table.add_choice("activations", &options->activations,
+                   {{"quantised", kernels::Activations::kQuantised}, {"f32", kernels::Activations::kF32}},
+                   "f32 is for checking only: slow, and not with nodes");
+  table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it")
+      .range(1, 16384);
   table.group("Machines");
   table.add("node", &options->nodes, "a tier node, HOST:PORT; may be given several times");
   table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a .json file")
@@ -66,10 +66,12 @@ Status check(const ModelOptions& options) {
   if (const auto twice = std::adjacent_find(nodes.begin(), nodes.end()); twice != nodes.end())
     return Error(ErrorCode::kInvalidArgument, fmt::format("--node {} is given twice", *twice));
   if (std::find(nodes.begin(), nodes.end(), "host") != nodes.end())
-    return Error(ErrorCode::kInvalidArgument, "--node host: \"host\" is the name of this machine's own leg; write HOST:PORT");
-  if (options.activations == kernels::Activations::kF32 && !nodes.empty())
     return Error(ErrorCode::kInvalidArgument,
-                 "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
+                 "--node host: \"host\" is the name of this machine's own leg; write HOST:PORT");
+  if (options.activations == kernels::Activations::kF32 && !nodes.empty())
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
   return {};
 }
 
@@ -83,7 +85,8 @@ Result<std::filesystem::path> model_file(const ModelOptions& options) {
     return demo;
   }
   return Error(ErrorCode::kNotFound, fmt::format("no --model given, and the demo model {} is neither beside this "
-                                                 "program nor in its source tree; give --model FILE", kDemoModel));
+                                                 "program nor in its source tree; give --model FILE",
+                                                 kDemoModel));
 }
 
 }  // namespace terrace::app

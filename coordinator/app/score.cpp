@@ -77,8 +77,10 @@ Result<double> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids
     for (std::size_t i = first; i < first + n; ++i)
       rows.push_back({stream, static_cast<std::uint32_t>(i), ids[i], i + 1 < ids.size()});
     auto result = trunk.step(rows);
-    if (!result.ok()) failed = result.error();
-    else if (!result->failed.empty()) failed = result->failed.front().error;
+    if (!result.ok())
+      failed = result.error();
+    else if (!result->failed.empty())
+      failed = result->failed.front().error;
     if (!failed.ok()) break;
     const std::size_t vocabulary = trunk.info().vocabulary;
     for (std::size_t i = 0; i < n && first + i + 1 < ids.size(); ++i)
@@ -106,8 +108,9 @@ Status run_score(const CommandContext& context) {
   arch::Trunk& trunk = engine->trunk();
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, *engine));
   if (o.chunk > trunk.context())
-    return Error(ErrorCode::kContextFull, fmt::format("a chunk of {} tokens does not fit the context of {}; lower --chunk",
-                                                      o.chunk, trunk.context()));
+    return Error(
+        ErrorCode::kContextFull,
+        fmt::format("a chunk of {} tokens does not fit the context of {}; lower --chunk", o.chunk, trunk.context()));
   if (ids.size() < o.chunk)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("the text has {} tokens, fewer than one chunk of {}; lower --chunk", ids.size(), o.chunk));
@@ -120,7 +123,9 @@ Status run_score(const CommandContext& context) {
     TERRACE_ASSIGN_OR_RETURN(const double nll, score_chunk(trunk, std::span(ids).subspan(first, o.chunk), batch));
     total += nll;
     chunks.push_back({{"tokens", o.chunk}, {"nll", nll / (o.chunk - 1)}});
-    if (!o.model.quiet) fmt::print(stderr, "terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk, nll / (o.chunk - 1));
+    if (!o.model.quiet)
+      fmt::print(stderr, "terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk,
+                 nll / (o.chunk - 1));
   }
   const double mean = total / static_cast<double>(chunks.size() * (o.chunk - 1));
   nlohmann::ordered_json json;

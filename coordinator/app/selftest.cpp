@@ -56,11 +56,15 @@ Status run_selftest(const CommandContext& context) {
   if (!o.json) fmt::print("leg host: this CPU has {}; the trunk's operations use {}\n", cpu.describe(), name(ops.isa));
   for (const kernels::SelftestRow& row : rows) {
     const bool chosen = is_chosen(row, cpu, o.isa);
-    array.push_back({{"leg", "host"}, {"what", row.what}, {"isa", name(row.isa)}, {"kernel", row.kernel_name},
-                     {"chosen", chosen}, {"ok", row.ok}});
+    array.push_back({{"leg", "host"},
+                     {"what", row.what},
+                     {"isa", name(row.isa)},
+                     {"kernel", row.kernel_name},
+                     {"chosen", chosen},
+                     {"ok", row.ok}});
     if (!o.json)
-      fmt::print("  {:<8} {:<10} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name, row.ok ? "equal" : "DIFFERS",
-                 chosen ? "used" : "");
+      fmt::print("  {:<8} {:<10} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name,
+                 row.ok ? "equal" : "DIFFERS", chosen ? "used" : "");
   }
   if (o.json) fmt::print("{}\n", nlohmann::ordered_json{{"isa", name(ops.isa)}, {"rows", array}}.dump());
   return kernels::check(rows);

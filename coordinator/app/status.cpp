@@ -56,11 +56,11 @@ void print_table(const legs::NodeStatus& s) {
   fmt::print("\n");
   if (s.sessions.empty()) fmt::print("no sessions\n");
   for (const legs::NodeSessionStatus& session : s.sessions)
-    fmt::print("session {:016x}  {}  epoch {}  {} experts  {} batches  {} rows  {} pairs  {} sent  {} received  "
-               "{} ms computing\n",
-               session.session, session.coordinator, session.epoch, session.experts, session.batches, session.rows,
-               session.pairs, format_size(session.bytes_sent), format_size(session.bytes_received),
-               session.compute_us / 1000);
+    fmt::print(
+        "session {:016x}  {}  epoch {}  {} experts  {} batches  {} rows  {} pairs  {} sent  {} received  "
+        "{} ms computing\n",
+        session.session, session.coordinator, session.epoch, session.experts, session.batches, session.rows,
+        session.pairs, format_size(session.bytes_sent), format_size(session.bytes_received), session.compute_us / 1000);
 }
 
 }  // namespace
@@ -77,8 +77,10 @@ Status run_status(const CommandContext& context) {
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(o.node, {}));
   TERRACE_ASSIGN_OR_RETURN(const legs::NodeStatus status, control->status());
-  if (o.json) fmt::print("{}\n", to_json(status).dump());
-  else print_table(status);
+  if (o.json)
+    fmt::print("{}\n", to_json(status).dump());
+  else
+    print_table(status);
   return {};
 }
 

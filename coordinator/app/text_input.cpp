@@ -16,7 +16,8 @@ Result<std::string> read_all(std::FILE* in, const std::string& name) {
   std::array<char, 1 << 16> buffer;
   std::size_t n = 0;
   while ((n = std::fread(buffer.data(), 1, buffer.size(), in)) > 0) text.append(buffer.data(), n);
-  if (std::ferror(in) != 0) return Error(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
+  if (std::ferror(in) != 0)
+    return Error(ErrorCode::kIo, fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
   return text;
 }
 

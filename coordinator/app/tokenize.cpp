@@ -35,7 +35,9 @@ OptionTable make_detokenize_table(TokenizeOptions* o) {
 }
 
 Result<std::string> read_input(const TokenizeOptions& o, const char* what) {
-  if (!o.input) return Error(ErrorCode::kInvalidArgument, fmt::format("no {}; give it as an argument, or - for standard input", what));
+  if (!o.input)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("no {}; give it as an argument, or - for standard input", what));
   if (*o.input == "-") return read_stdin();
   return *o.input;
 }
@@ -77,7 +79,8 @@ Status run_tokenize(const CommandContext& context) {
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string text, read_input(o, "text"));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, open(o));
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, tokenizer.encode(text, {.parse_special = !o.no_special}));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids,
+                           tokenizer.encode(text, {.parse_special = !o.no_special}));
   fmt::print("{}\n", nlohmann::json(ids).dump());
   return {};
 }

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/function_ref.h"
@@ -80,7 +80,7 @@ struct NodeStatus {
   std::uint32_t numerics_version = 0;
   std::string state;  // "ok" or "draining"
   std::string isa;
-  std::map<std::string, std::string> kernels;  // weight type -> kernel
+  std::map<std::string, std::string> kernels;                             // weight type -> kernel
   std::uint64_t memory_budget = 0, memory_reserved = 0, memory_used = 0;  // bytes
   std::vector<NodeSessionStatus> sessions;
 };

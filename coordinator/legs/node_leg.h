@@ -67,11 +67,11 @@ class NodeLeg final : public Leg {
   std::unique_ptr<OpenLane> latency_;
   std::unique_ptr<OpenLane> bulk_;
   Ticket next_ticket_ = 1;
-  std::optional<Error> lost_;  // why; every later call gives it again
-  transport::TransportStats stats() const;           // of both lanes
+  std::optional<Error> lost_;               // why; every later call gives it again
+  transport::TransportStats stats() const;  // of both lanes
 
   LegCounters counters_;
-  transport::TransportStats stats_before_;           // what restart_counters() found
+  transport::TransportStats stats_before_;  // what restart_counters() found
 };
 
 }  // namespace terrace::legs

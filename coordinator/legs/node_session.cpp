@@ -75,10 +75,11 @@ Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeContr
 Status NodeSession::check_description() {
   TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, control_->describe());
   if (node.protocol_min > kProtocolMax || node.protocol_max < kProtocolMin)
-    return Error(ErrorCode::kRefused,
-                 fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
-                             control_->address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
-                             kProtocolMax));
+    return Error(
+        ErrorCode::kRefused,
+        fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
+                    control_->address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
+                    kProtocolMax));
   if (node.numerics_version != kNumericsVersion)
     return Error(ErrorCode::kRefused,
                  fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
@@ -134,10 +135,10 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
   TERRACE_ASSIGN_OR_RETURN(weights_, open_lane(transport, wire::Lane::kWeights, 0));
   for (const Lane* lane : {latency.get(), bulk.get()})
     if (lane->largest_frame() < batch_bytes || lane->window_bytes() < batch_bytes)
-      return Error(ErrorCode::kRefused,
-                   fmt::format("{}: accepts frames of {} and a window of {} bytes; a batch of {} rows needs {}; lower --batch",
-                               control_->address(), lane->largest_frame(), lane->window_bytes(), limits_.max_rows,
-                               batch_bytes));
+      return Error(
+          ErrorCode::kRefused,
+          fmt::format("{}: accepts frames of {} and a window of {} bytes; a batch of {} rows needs {}; lower --batch",
+                      control_->address(), lane->largest_frame(), lane->window_bytes(), limits_.max_rows, batch_bytes));
   NodeLegOptions options;
   options.name = control_->address();
   options.limits = limits_;
@@ -239,18 +240,20 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   kernels::Executor executor(serial, model_.ops);
   const kernels::BatchView view{batch.gate_rows, batch.up_rows, kRows, batch.pairs};
   TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
-                           executor.run(kernels, [&](std::uint16_t e) { return model_.lookup(layer, e); }, view,
-                                        {ours.data(), d_model, shift}, our_failed, [] { return true; }));
+                           executor.run(
+                               kernels, [&](std::uint16_t e) { return model_.lookup(layer, e); }, view,
+                               {ours.data(), d_model, shift}, our_failed, [] { return true; }));
   (void)stats;
   TERRACE_ASSIGN_OR_RETURN(const Ticket ticket, leg_->submit(batch));
   TERRACE_RETURN_IF_ERROR(leg_->collect(ticket, {theirs.data(), d_model, shift}, their_failed));
   if (ours == theirs && our_failed == their_failed) return {};
 
-  return Error(ErrorCode::kRefused,
-               fmt::format("{}: computes expert {} of block {} ({}, {}, {}) to other bits than this machine; one of the "
-                           "two has a wrong kernel: run `terrace selftest` on both",
-                           control_->address(), expert, layer, info(kernels.shape.gate).name,
-                           info(kernels.shape.up).name, info(kernels.shape.down).name));
+  return Error(
+      ErrorCode::kRefused,
+      fmt::format("{}: computes expert {} of block {} ({}, {}, {}) to other bits than this machine; one of the "
+                  "two has a wrong kernel: run `terrace selftest` on both",
+                  control_->address(), expert, layer, info(kernels.shape.gate).name, info(kernels.shape.up).name,
+                  info(kernels.shape.down).name));
 }
 
 NodeSession::~NodeSession() {

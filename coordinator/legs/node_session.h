@@ -29,9 +29,9 @@ inline constexpr std::uint32_t kNumericsVersion = 1;  // docs/numerics.md
 // The model as sessions need it; borrowed by every session, read from any thread.
 struct SessionModel {
   const manifest::Manifest& manifest;
-  std::string manifest_bytes;                        // manifest::serialize()
+  std::string manifest_bytes;                          // manifest::serialize()
   const std::vector<kernels::ExpertKernels>& kernels;  // [n_layers], this machine's: the canary's truth
-  SlabLookup lookup;                                 // every expert's bytes in our own file
+  SlabLookup lookup;                                   // every expert's bytes in our own file
   const kernels::Ops& ops;
 };
 

@@ -19,7 +19,8 @@ SlabSender::SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, Sla
     : lane_(lane),
       shapes_(std::move(shapes)),
       lookup_(std::move(lookup)),
-      piece_bytes_(std::min({kLargestPiece, lane.largest_frame() - kFrameOverhead, lane.window_bytes() - kFrameOverhead})),
+      piece_bytes_(
+          std::min({kLargestPiece, lane.largest_frame() - kFrameOverhead, lane.window_bytes() - kFrameOverhead})),
       pieces_(kPiecesInFlight) {}
 
 Status SlabSender::poll() {

@@ -88,10 +88,11 @@ void for_each_x_tile(const DotArgs& args, const Kernel& kernel) {
 // Asks for the kBytes that lie `ahead` bytes after `from`. Prefetches do not fault, so the address may lie beyond the
 // tensor; it is computed as a number since a pointer could not. Always inlined: GCC 12 takes a function that only
 // prefetches for one without effect, and drops the calls.
-template <std::size_t kBytes, _mm_hint kHint>
+template <std::size_t kBytes, decltype(_MM_HINT_T0) kHint>
 [[gnu::always_inline]] inline void prefetch_ahead(const void* from, std::size_t ahead) {
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(from) + ahead;
   for (std::size_t offset = 0; offset < kBytes; offset += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) + ahead + offset), kHint);
+    _mm_prefetch(reinterpret_cast<const char*>(first + offset), kHint);  // NOLINT(performance-no-int-to-ptr)
 }
 
 // One step's share, kBytes, of the next tile. Rows lie one behind the other, so the next tile's rows are fetched as one

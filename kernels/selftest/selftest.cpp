@@ -110,11 +110,13 @@ Result<std::vector<float>> compute(const Sample& sample, const CpuFeatures& cpu,
   Executor executor(serial, ops);
   std::vector<float> out(Sample::kRows * Sample::kModelWidth);
   std::uint8_t failed[Sample::kRows] = {};
-  TERRACE_ASSIGN_OR_RETURN(
-      const ExecStats stats,
-      executor.run_slots(
-          kernels, [&](std::uint16_t) { return SlabView{sample.gate.data(), sample.up.data(), sample.down.data()}; },
-          {view, view, Sample::kRows, pairs}, out, failed, [] { return true; }));
+  TERRACE_ASSIGN_OR_RETURN(const ExecStats stats,
+                           executor.run_slots(
+                               kernels,
+                               [&](std::uint16_t) {
+                                 return SlabView{sample.gate.data(), sample.up.data(), sample.down.data()};
+                               },
+                               {view, view, Sample::kRows, pairs}, out, failed, [] { return true; }));
   (void)stats;
   for (const std::uint8_t row_failed : failed)
     if (row_failed != 0) return Error(ErrorCode::kNotFinite, "the sample expert's output is not finite");

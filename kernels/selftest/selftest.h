@@ -12,7 +12,7 @@
 namespace terrace::kernels {
 
 struct SelftestRow {
-  std::string what;         // "EXP", "SILU", or the weight type: "Q4_K"
+  std::string what;  // "EXP", "SILU", or the weight type: "Q4_K"
   Isa isa = Isa::kScalar;
   std::string kernel_name;  // of a weight type
   bool ok = false;

@@ -22,6 +22,8 @@ struct TransportCase {
   std::unique_ptr<Transport> (*make)();
 };
 
+void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
+
 const TransportCase kTransports[] = {
     {"loopback", []() -> std::unique_ptr<Transport> { return std::make_unique<LoopbackTransport>(); }},
     {"tcp", []() -> std::unique_ptr<Transport> { return std::make_unique<TcpTransport>(); }},
@@ -199,6 +201,7 @@ TEST_P(TransportContract, FullWindow_StopsReadingGoesOnAfterRelease) {
   pump_briefly({&link.client, &link.server});
   EXPECT_EQ(link.server.received, 2u);
   EXPECT_LT(link.client.sent.size(), 6u) << "what the receiver has no room for stays the sender's";
+  EXPECT_FALSE(wait(*link.server.connection, 20ms)) << "bytes that cannot be read are no reason to wake up";
 
   // Sends go on: both may have a full window and still answer.
   const TestFrame answer(2, 5 * kFrame);

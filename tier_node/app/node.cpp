@@ -102,8 +102,7 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
   control.announce_drain();
   const std::size_t open = sessions.all().size();
   if (open > 0) log.info("draining: {} sessions have {} ms to end", open, kDrainTime.count());
-  if (!sessions.wait_drained(kDrainTime))
-    sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
+  if (!sessions.wait_drained(kDrainTime)) sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
 }
 
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,

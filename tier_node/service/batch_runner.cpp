@@ -70,8 +70,8 @@ BatchRunner::Range BatchRunner::select_range(const Work& work, std::size_t index
   return range;
 }
 
-Status BatchRunner::compute_sums(const Work& work, const Range& range,
-                                 kernels::Executor::BetweenSlices between_slices, OutFrame& reply) {
+Status BatchRunner::compute_sums(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
+                                 OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
   sums_.assign(range.rows.count * d_model, 0);
   const kernels::SumsView sums{sums_.data(), d_model, work.session->model().shift()};
@@ -104,8 +104,8 @@ void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
   }
 }
 
-Status BatchRunner::compute_slots(const Work& work, const Range& range,
-                                  kernels::Executor::BetweenSlices between_slices, OutFrame& reply) {
+Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
+                                  OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
   reply.data.resize(range.pairs.size() * d_model * sizeof(float));
   const std::span<float> out(reinterpret_cast<float*>(reply.data.data()), range.pairs.size() * d_model);

@@ -9,8 +9,8 @@ namespace {
 
 // Nobody waits for a batch whose time was over before its turn came.
 Status check_in_time(const Work& work) {
-  const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
-                                                                            work.arrived);
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - work.arrived);
   const std::uint32_t remaining_us = work.batch.info.remaining_us;
   if (remaining_us == 0 || waited.count() <= remaining_us) return {};
   return Error(ErrorCode::kDeadline, fmt::format("batch {} waited {} us for its turn, {} us were left when it was sent",
@@ -21,11 +21,9 @@ Status check_in_time(const Work& work) {
 
 ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, WorkQueue& queue,
                              CompletionSink& sink)
-    : outer_(parallel, ops, frames),
-      inner_(parallel, ops, frames),
-      queue_(queue),
-      sink_(sink),
-      thread_([this] { loop(); }) {}
+    : outer_(parallel, ops, frames), inner_(parallel, ops, frames), queue_(queue), sink_(sink), thread_([this] {
+        loop();
+      }) {}
 
 ComputeThread::~ComputeThread() {
   stopping_.store(true, std::memory_order_relaxed);

@@ -131,8 +131,7 @@ class NodeService final : public v1::Node::Service {
     open.protocol_min = request->protocol().min();
     open.protocol_max = request->protocol().max();
     open.numerics_version = request->numerics_version();
-    open.required_capabilities.assign(request->required_capabilities().begin(),
-                                      request->required_capabilities().end());
+    open.required_capabilities.assign(request->required_capabilities().begin(), request->required_capabilities().end());
     open.manifest = std::as_bytes(std::span(request->manifest()));
     open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame()};
     open.coordinator = request->coordinator();

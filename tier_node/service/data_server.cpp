@@ -25,8 +25,7 @@ Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const 
                                                       const DataServerOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, transport_options));
   const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (event_fd < 0)
-    return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
+  if (event_fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
   return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));
 }
 
@@ -124,7 +123,8 @@ void DataServer::accept_all() {
     }
     if (!*accepted) return;
     drop_oldest_mute();
-    peers_.push_back(std::make_unique<Peer>(next_peer_++, std::move(*accepted), frames_, now() + options_.hello_timeout));
+    peers_.push_back(
+        std::make_unique<Peer>(next_peer_++, std::move(*accepted), frames_, now() + options_.hello_timeout));
   }
 }
 
@@ -169,8 +169,7 @@ bool DataServer::serve(Peer& peer) {
 
 void DataServer::check_deadline(Peer& peer) {
   if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
-    const Error why(ErrorCode::kDeadline,
-                    fmt::format("no hello came within {} ms", options_.hello_timeout.count()));
+    const Error why(ErrorCode::kDeadline, fmt::format("no hello came within {} ms", options_.hello_timeout.count()));
     end_peer(peer, &why);
   } else if (peer.state() == Peer::State::kClosing && peer.deadline() <= now()) {
     peer.abort();

@@ -66,8 +66,7 @@ Status DataServer::dispatch(Peer& peer, const wire::Frame& frame, std::span<cons
 
 Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
   if (frame.header.type != wire::FrameType::kHello)
-    return Error(ErrorCode::kCorrupt,
-                 fmt::format("the first frame is {}, not hello", wire::name(frame.header.type)));
+    return Error(ErrorCode::kCorrupt, fmt::format("the first frame is {}, not hello", wire::name(frame.header.type)));
   TERRACE_ASSIGN_OR_RETURN(const wire::Hello hello, wire::read_hello(frame));
   // One answer for an unknown session and a wrong token: a stranger learns nothing from it.
   const Error refused(ErrorCode::kRefused, "no session of this node has this id and token");
@@ -81,8 +80,8 @@ Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
                                                   hello.socket_index, wire::name(lane)));
   for (const auto& other : peers_)
     if (other->state() == Peer::State::kOpen && other->session() == *session && other->lane() == lane)
-      return Error(ErrorCode::kRefused, fmt::format("lane {} of {} is connected already", wire::name(lane),
-                                                    (*session)->name()));
+      return Error(ErrorCode::kRefused,
+                   fmt::format("lane {} of {} is connected already", wire::name(lane), (*session)->name()));
   if (hello.largest_frame < (*session)->limits().largest_peer_frame)
     return Error(ErrorCode::kRefused, fmt::format("hello takes frames of {} bytes, the session was opened with {}",
                                                   hello.largest_frame, (*session)->limits().largest_peer_frame));
@@ -93,8 +92,8 @@ Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
 Status DataServer::check_batch(const Peer& peer, const wire::BatchView& batch) const {
   const Model::Layer& layer = peer.session()->model().layer(batch.layer);
   if (!layer.has_experts)
-    return Error(ErrorCode::kCorrupt, fmt::format("batch {} is for layer {}, which has no experts", batch.sequence,
-                                                  batch.layer));
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("batch {} is for layer {}, which has no experts", batch.sequence, batch.layer));
   if (batch.info.gate_class != layer.kernels.gate_class() || batch.info.up_class != layer.kernels.up_class())
     return Error(ErrorCode::kCorrupt,
                  fmt::format("batch {} of layer {} brings rows of {} and {}, gate and up need {} and {}",
@@ -116,8 +115,7 @@ Result<EpochRef> DataServer::find_share(const Peer& peer, const wire::BatchView&
 }
 
 Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
-  if (peer.lane() == wire::Lane::kWeights)
-    return Error(ErrorCode::kCorrupt, "a batch came on the weights lane");
+  if (peer.lane() == wire::Lane::kWeights) return Error(ErrorCode::kCorrupt, "a batch came on the weights lane");
   TERRACE_RETURN_IF_ERROR(peer.take_credit(bytes.size(), frame.header.sequence));
   TERRACE_ASSIGN_OR_RETURN(const wire::BatchView batch, wire::read_batch(frame, peer.session()->limits().batch));
   TERRACE_RETURN_IF_ERROR(check_batch(peer, batch));

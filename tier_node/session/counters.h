@@ -10,7 +10,7 @@ struct Counters {
   std::atomic<std::uint64_t> batches = 0;  // answered
   std::atomic<std::uint64_t> rows = 0;
   std::atomic<std::uint64_t> pairs = 0;
-  std::atomic<std::uint64_t> bytes_sent = 0;      // frames of all its connections
+  std::atomic<std::uint64_t> bytes_sent = 0;  // frames of all its connections
   std::atomic<std::uint64_t> bytes_received = 0;
   std::atomic<std::uint64_t> compute_us = 0;
 };

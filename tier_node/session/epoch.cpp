@@ -6,8 +6,8 @@
 
 namespace terrace::node {
 
-Epoch::Epoch(std::uint64_t number, std::uint32_t n_layers, std::uint32_t n_experts,
-             const std::vector<ShareItem>& items, std::vector<arena::SlabRef> slabs, bool new_slabs)
+Epoch::Epoch(std::uint64_t number, std::uint32_t n_layers, std::uint32_t n_experts, const std::vector<ShareItem>& items,
+             std::vector<arena::SlabRef> slabs, bool new_slabs)
     : number_(number),
       n_experts_(n_experts),
       new_slabs_(new_slabs),
@@ -35,11 +35,11 @@ Result<EpochRef> EpochBook::find(std::uint64_t number) const {
 
 Status EpochBook::announce(std::uint64_t number, bool new_slabs) {
   if (number <= announced_)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("epoch {} does not follow epoch {}; epochs rise within a session, from 1", number,
-                             announced_));
-  const auto with_new = std::count_if(live_.begin(), live_.end(),
-                                      [](const EpochRef& epoch) { return epoch->brought_new_slabs(); });
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("epoch {} does not follow epoch {}; epochs rise within a session, from 1", number, announced_));
+  const auto with_new =
+      std::count_if(live_.begin(), live_.end(), [](const EpochRef& epoch) { return epoch->brought_new_slabs(); });
   if (new_slabs && static_cast<std::size_t>(with_new) >= kMaxWithNewSlabs)
     return Error(ErrorCode::kBusy, fmt::format("epoch {} brings new slabs, but this node already {}, {} of which "
                                                "brought slabs; forget the oldest first",

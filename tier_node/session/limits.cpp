@@ -38,9 +38,10 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
     return refused(fmt::format("a session of {} rows, {} pairs and {} ranges a batch; each must be at least 1",
                                asked.max_rows, asked.max_pairs, asked.max_ranges));
   if (asked.max_rows > kMostRows || asked.max_ranges > asked.max_rows)
-    return refused(fmt::format("batches of {} rows in {} ranges; a batch has at most {} rows and no more ranges than "
-                               "rows",
-                               asked.max_rows, asked.max_ranges, kMostRows));
+    return refused(
+        fmt::format("batches of {} rows in {} ranges; a batch has at most {} rows and no more ranges than "
+                    "rows",
+                    asked.max_rows, asked.max_ranges, kMostRows));
 
   SessionLimits limits;
   limits.batch = {asked.max_rows,  asked.max_pairs,   asked.max_ranges,
@@ -49,9 +50,10 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
   limits.largest_peer_frame = std::min(asked.largest_frame, wire::kLargestFrame);
   limits.largest_batch_frame = largest_batch_frame(model, asked);
   if (limits.largest_batch_frame > options.largest_frame)
-    return refused(fmt::format("the largest batch asked for ({} rows, {} pairs) is a frame of {} bytes, this node takes "
-                               "{}; send fewer rows a batch",
-                               asked.max_rows, asked.max_pairs, limits.largest_batch_frame, options.largest_frame));
+    return refused(
+        fmt::format("the largest batch asked for ({} rows, {} pairs) is a frame of {} bytes, this node takes "
+                    "{}; send fewer rows a batch",
+                    asked.max_rows, asked.max_pairs, limits.largest_batch_frame, options.largest_frame));
   const std::uint64_t reply = wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, 1, 1, model.d_model());
   if (reply > limits.largest_peer_frame)
     return refused(fmt::format("the reply to one row may need a frame of {} bytes, the coordinator takes {}", reply,

@@ -33,9 +33,9 @@ Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& mach
   for (std::uint32_t l = 0; l < manifest.n_layers(); ++l) {
     const manifest::LayerShape& shape = manifest.layers[l];
     if (shape.n_experts != 0 && (shape.d_model != manifest.d_model || shape.n_experts != manifest.n_experts))
-      return Error(ErrorCode::kRefused, fmt::format("layer {} has {} experts of width {}, the model {} of width {}", l,
-                                                    shape.n_experts, shape.d_model, manifest.n_experts,
-                                                    manifest.d_model));
+      return Error(ErrorCode::kRefused,
+                   fmt::format("layer {} has {} experts of width {}, the model {} of width {}", l, shape.n_experts,
+                               shape.d_model, manifest.n_experts, manifest.d_model));
     auto layer = make_layer(shape, machine);
     if (!layer.ok()) return layer.error().in(fmt::format("experts of layer {}", l));
     any_experts |= layer->has_experts;

@@ -62,8 +62,8 @@ Status Session::check_share(const std::vector<ShareItem>& items) const {
       return invalid(fmt::format("the share names expert {} of layer {}; the model has {} experts and {} layers",
                                  item.expert, item.layer, model_.n_experts(), model_.n_layers()));
     if (!model_.layer(item.layer).has_experts)
-      return invalid(fmt::format("the share names expert {} of layer {}, which has no experts", item.expert,
-                                 item.layer));
+      return invalid(
+          fmt::format("the share names expert {} of layer {}, which has no experts", item.expert, item.layer));
     if (i > 0 && !(items[i - 1] < item))
       return invalid(fmt::format("the share is not rising at layer {}, expert {}; each expert may stand once",
                                  item.layer, item.expert));
@@ -100,8 +100,8 @@ Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vect
   if (!reservation_) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
   const NewSlabs fresh = count_new(items);
   if (fresh.count > 0 && pending_)
-    return Error(ErrorCode::kBusy, fmt::format("epoch {} still waits for its slabs; assign epoch {} after it",
-                                               pending_->epoch(), epoch));
+    return Error(ErrorCode::kBusy,
+                 fmt::format("epoch {} still waits for its slabs; assign epoch {} after it", pending_->epoch(), epoch));
   if (fresh.bytes > reservation_->free_slab_bytes())
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("epoch {} brings {} new slabs of {} bytes, {} are left of the reservation; reserve for "

@@ -78,9 +78,7 @@ class Session {
   EpochSummary newest_epoch() const;
 
   void extend_lease(TimePoint until) { lease_end_.store(until.time_since_epoch().count(), std::memory_order_relaxed); }
-  TimePoint lease_end() const {
-    return TimePoint(TimePoint::duration(lease_end_.load(std::memory_order_relaxed)));
-  }
+  TimePoint lease_end() const { return TimePoint(TimePoint::duration(lease_end_.load(std::memory_order_relaxed))); }
 
   // Both drop epochs, assignment and reservation; the first reason stays. close() is the coordinator's own wish: its
   // connections get a goodbye, not an error.

@@ -25,7 +25,8 @@ Result<std::uint64_t> random_id() {
 // A name from a peer, fit for logs and messages.
 std::string printable(const std::string& name) {
   std::string text = name.substr(0, kMaxName);
-  std::replace_if(text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
   return text.empty() ? "an unnamed coordinator" : text;
 }
 
@@ -58,13 +59,15 @@ SessionTable::~SessionTable() {
 Status SessionTable::check_versions(const OpenRequest& request) const {
   if (request.protocol_min > kProtocolMax || request.protocol_max < kProtocolMin ||
       request.protocol_min > request.protocol_max)
-    return refused(fmt::format("the coordinator speaks protocol {} to {}, this node {} to {}; use builds that share a "
-                               "version",
-                               request.protocol_min, request.protocol_max, kProtocolMin, kProtocolMax));
+    return refused(
+        fmt::format("the coordinator speaks protocol {} to {}, this node {} to {}; use builds that share a "
+                    "version",
+                    request.protocol_min, request.protocol_max, kProtocolMin, kProtocolMax));
   if (request.numerics_version != kNumericsVersion)
-    return refused(fmt::format("the coordinator computes by numerics version {}, this node by {}; their results would "
-                               "differ: use builds of one version",
-                               request.numerics_version, kNumericsVersion));
+    return refused(
+        fmt::format("the coordinator computes by numerics version {}, this node by {}; their results would "
+                    "differ: use builds of one version",
+                    request.numerics_version, kNumericsVersion));
   const std::vector<std::string> known = capabilities();
   for (const std::string& capability : request.required_capabilities)
     if (std::find(known.begin(), known.end(), capability) == known.end())
@@ -92,9 +95,9 @@ Result<SessionTable::Opened> SessionTable::open(const OpenRequest& request) {
   TERRACE_ASSIGN_OR_RETURN(identity.id, random_id());
   TERRACE_RETURN_IF_ERROR(security::random_bytes(identity.token));
   identity.coordinator = printable(request.coordinator);
-  auto session = std::make_shared<Session>(std::move(identity), std::move(model), limits,
-                                           options_.clock() + options_.lease,
-                                           [this](const Session& ended) { remove(ended); });
+  auto session =
+      std::make_shared<Session>(std::move(identity), std::move(model), limits, options_.clock() + options_.lease,
+                                [this](const Session& ended) { remove(ended); });
   {
     const std::lock_guard lock(mutex_);
     TERRACE_RETURN_IF_ERROR(check_room());  // again: parsing took its time
@@ -109,8 +112,9 @@ Result<SessionRef> SessionTable::find(std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
   if (found != sessions_.end()) return found->second;
-  return Error(ErrorCode::kNotFound,
-               fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
+  return Error(
+      ErrorCode::kNotFound,
+      fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
 }
 
 Status SessionTable::heartbeat(std::uint64_t id) {

@@ -96,8 +96,8 @@ Status SlabLoader::accept(const Session& session, Assignment& assignment, const 
   TERRACE_RETURN_IF_ERROR(check_piece(session, slot, piece));
   const Model& model = session.model();
   if (!slot->filling) {
-    TERRACE_ASSIGN_OR_RETURN(slot->filling, session.allocate_slab(model.slab_id(slot->item),
-                                                                  model.layer(piece.layer).sizes));
+    TERRACE_ASSIGN_OR_RETURN(slot->filling,
+                             session.allocate_slab(model.slab_id(slot->item), model.layer(piece.layer).sizes));
     slot->hasher.emplace(model.shape(piece.layer));
   }
   slot->filling->write(piece.offset, view.data);

@@ -184,7 +184,9 @@ class TcpConnection final : public Connection {
 
   // While the window is full nothing is read, so that the loss of the link has to be asked for.
   void check_paused() {
-    if (sends_.has_unsent()) return;  // a write will tell
+    // The last words of a broken link do not fit: waiting for room, its owner would be woken again and again.
+    if (state_ == State::kDraining) close_because(reason_);
+    if (state_ != State::kOpen || sends_.has_unsent()) return;  // a write will tell
     int code = 0;
     socklen_t length = sizeof(code);
     if (::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &code, &length) != 0 || code == 0) return;

@@ -30,8 +30,9 @@ float block_value(const BlockQ4K& w, const BlockA8x256& x) {
 
 float weight_value(const BlockQ4K& w, int i) {
   const KScales k = unpack_k_scales(w.scales);
-  const float scale = f16_to_f32(w.d) * static_cast<float>(k.scale[i / 32]);
-  const float min = f16_to_f32(w.dmin) * static_cast<float>(k.min[i / 32]);
+  const int j = i / 32;
+  const float scale = f16_to_f32(w.d) * static_cast<float>(k.scale[j]);
+  const float min = f16_to_f32(w.dmin) * static_cast<float>(k.min[j]);
   return scale * static_cast<float>(code(w, i)) - min;
 }
 

@@ -23,7 +23,8 @@ float block_value(const BlockQ6K& w, const BlockA8x256& x) {
 }
 
 float weight_value(const BlockQ6K& w, int i) {
-  const float scale = f16_to_f32(w.d) * static_cast<float>(w.scale[i / 16]);
+  const int group = i / 16;
+  const float scale = f16_to_f32(w.d) * static_cast<float>(w.scale[group]);
   return scale * static_cast<float>(weight(w, i));
 }
 

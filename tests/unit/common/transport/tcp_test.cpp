@@ -160,6 +160,24 @@ TEST_F(Tcp, LastWordsOfThePeer_AreReadAfterAFailedWrite) {
   EXPECT_TRUE(server_.frames[0] == words);
 }
 
+// Nothing is read then, so that no read can tell.
+TEST(TcpFullWindow, Reset_IsNoticed) {
+  TcpTransport transport;
+  auto listener = transport.listen("127.0.0.1:0", {.largest_frame = 4096, .receive_window = 4096});
+  ASSERT_TRUE(listener.ok());
+  RawSocket raw;
+  ASSERT_TRUE(raw.connect((*listener)->port()));
+  End server;
+  server.connection = accept_one(**listener);
+  server.hold = true;
+  const auto bytes = TestFrame(1, 4096).contiguous();
+  for (int i = 0; i < 3; ++i) raw.write(bytes);
+  ASSERT_TRUE(pump({&server}, [&] { return server.received == 1; }));
+  raw.reset();
+  ASSERT_TRUE(pump({&server}, [&] { return server.closed; }));
+  EXPECT_THAT(server->close_reason().text(), HasSubstr("reset by peer"));
+}
+
 TEST_F(Tcp, InterruptedWait_GoesOn) {
   EXPECT_FALSE(wait(*server_.connection, 1ms));
   struct sigaction before {};

@@ -54,7 +54,9 @@ TEST_P(Quantize, ContractVectors_AreEqual) {
     const std::size_t n = block_values(activation);
     for (std::size_t c = 0; c < d.size(); ++c) {
       const std::byte* block = row.data() + c * (n + 4);
-      EXPECT_EQ(std::memcmp(block, &d[c], 4), 0) << stem << " block " << c;
+      float stored_d;
+      std::memcpy(&stored_d, block, 4);
+      EXPECT_EQ(stored_d, d[c]) << stem << " block " << c;
       EXPECT_EQ(std::memcmp(block + 4, &q[c * n], n), 0) << stem << " block " << c;
     }
   }
@@ -88,13 +90,12 @@ TEST_P(Quantize, EdgeBlocks_EqualReference) {
 
 TEST(QuantizeReference, BelowTheSmallestAmax_IsAZeroBlock) {
   std::vector<float> x(32, 0x1.fffffep-101f);
-  BlockA8x32 block{1.0f, {1}};
-  quantize_row_scalar(ActivationClass::kA8x32, x.data(), 32, reinterpret_cast<std::byte*>(&block));
-  const BlockA8x32 zero{};
-  EXPECT_EQ(std::memcmp(&block, &zero, sizeof block), 0);
+  Bytes block(sizeof(BlockA8x32), std::byte{1});
+  quantize_row_scalar(ActivationClass::kA8x32, x.data(), 32, block.data());
+  EXPECT_EQ(block, Bytes(sizeof(BlockA8x32)));
   x[0] = 0x1p-100f;
-  quantize_row_scalar(ActivationClass::kA8x32, x.data(), 32, reinterpret_cast<std::byte*>(&block));
-  EXPECT_EQ(block.q[0], 127);
+  quantize_row_scalar(ActivationClass::kA8x32, x.data(), 32, block.data());
+  EXPECT_EQ(block[4], std::byte{127});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Quantize, testing::ValuesIn(kVariants),

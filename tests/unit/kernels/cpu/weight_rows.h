@@ -2,9 +2,11 @@
 // finite unless the edge says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -12,6 +14,11 @@
 
 #include "common/base/tensor_type.h"
 #include "kernels/cpu/activations/activations.h"
+#include "kernels/cpu/weight_kernels.h"
+
+namespace terrace::kernels {
+inline void PrintTo(const WeightKernels& k, std::ostream* out) { *out << k.kernel_name; }
+}  // namespace terrace::kernels
 
 namespace terrace::test {
 
@@ -109,7 +116,7 @@ inline Bytes edge_weights(TensorType type, std::size_t n_rows, std::size_t cols,
 }
 
 // n_rows rows of cols values in `activation`, quantised by the scalar reference. Rows take turns: bell-shaped, heavy
-// tails, tiny with zero blocks, large, all at the largest code.
+// tails, tiny with zero blocks, large, all at the largest codes (mixed signs, then the largest sums of either sign).
 inline std::vector<Bytes> random_activations(ActivationClass activation, std::size_t n_rows, std::size_t cols,
                                              Rng& rng) {
   std::normal_distribution<float> bell;
@@ -118,7 +125,7 @@ inline std::vector<Bytes> random_activations(ActivationClass activation, std::si
   for (std::size_t j = 0; j < n_rows; ++j) {
     for (std::size_t i = 0; i < cols; ++i) {
       const float v = bell(rng);
-      switch (j % 5) {
+      switch (j % 7) {
         case 0:
           x[i] = v;
           break;
@@ -134,6 +141,12 @@ inline std::vector<Bytes> random_activations(ActivationClass activation, std::si
         case 4:
           x[i] = v < 0 ? -1.0f : 1.0f;
           break;
+        case 5:
+          x[i] = 1.0f;
+          break;
+        case 6:
+          x[i] = -1.0f;
+          break;
       }
     }
     rows.emplace_back(row_bytes(activation, cols));
@@ -144,6 +157,7 @@ inline std::vector<Bytes> random_activations(ActivationClass activation, std::si
 
 inline std::vector<const std::byte*> pointers(const std::vector<Bytes>& rows) {
   std::vector<const std::byte*> out;
+  out.reserve(rows.size());
   for (const Bytes& row : rows) out.push_back(row.data());
   return out;
 }

@@ -146,9 +146,12 @@ TEST(TerraceNode, BeyondLoopback_RefusedBeforeAnythingListens) {
 
 TEST(TerraceNode, WrongUse_ExitTwoAndNamesIt) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases = {
-      {{"--lisen", "127.0.0.1:0"}, "--listen"}, {{"--listen", "9000"}, "HOST:PORT"},
-      {{"--listen", "127.0.0.1:99999"}, "HOST:PORT"}, {{"--threads", "0"}, "threads"},
-      {{"--ram", "-1"}, "ram"}, {{"--isa", "sse2"}, "sse2"},
+      {{"--lisen", "127.0.0.1:0"}, "--listen"},
+      {{"--listen", "9000"}, "HOST:PORT"},
+      {{"--listen", "127.0.0.1:99999"}, "HOST:PORT"},
+      {{"--threads", "0"}, "threads"},
+      {{"--ram", "-1"}, "ram"},
+      {{"--isa", "sse2"}, "sse2"},
       {{"--listen", "127.0.0.1:65535"}, "--data-port"},
   };
   for (const auto& [arguments, says] : cases) {

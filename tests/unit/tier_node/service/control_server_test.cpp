@@ -14,12 +14,12 @@
 namespace terrace::node {
 namespace {
 
-using ::testing::HasSubstr;
 using test::must;
 using test::NodeParts;
 using test::NodeSettings;
 using test::TestBatch;
 using test::TinyModel;
+using ::testing::HasSubstr;
 namespace v1 = ::terrace::v1;
 
 class ControlServerTest : public ::testing::Test {
@@ -89,7 +89,8 @@ class ControlServerTest : public ::testing::Test {
     return request;
   }
   // All answers of an Assign; `on_answer` runs for each.
-  grpc::Status assign(const v1::AssignRequest& request, const std::function<void(const v1::AssignProgress&)>& on_answer) {
+  grpc::Status assign(const v1::AssignRequest& request,
+                      const std::function<void(const v1::AssignProgress&)>& on_answer) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     const auto reader = stub_->Assign(&context, request);

@@ -15,7 +15,6 @@
 namespace terrace::node {
 namespace {
 
-using ::testing::HasSubstr;
 using test::error_of;
 using test::LaneClient;
 using test::must;
@@ -23,6 +22,7 @@ using test::NodeParts;
 using test::NodeSettings;
 using test::TestBatch;
 using test::TinyModel;
+using ::testing::HasSubstr;
 
 constexpr unsigned kSeed = 4711;
 
@@ -305,7 +305,8 @@ TEST_F(DataServerTest, SecondConnectionOfALane_RefusedAndTheFirstGoesOn) {
   NodeParts node(model_);
   node.serve();
   const SessionRef session = node.ready_session();
-  LaneClient first = node.connect(*session, wire::Lane::kLatency), second = node.connect(*session, wire::Lane::kLatency);
+  LaneClient first = node.connect(*session, wire::Lane::kLatency),
+             second = node.connect(*session, wire::Lane::kLatency);
   first.greet();
   second.say_hello();
   EXPECT_THAT(error_of(second.receive_answer()).text, HasSubstr("connected already"));
@@ -369,7 +370,8 @@ TEST_F(DataServerTest, FramesThatDoNotBelong_EndThatSessionByName) {
   const std::vector<std::pair<const char*, std::function<void(LaneClient&)>>> cases = {
       {"a batch came on the weights lane", [&](LaneClient& client) { client.send_batch(batch, 1); }},
       {"does not send", [](LaneClient& client) { client.send_plain(wire::FrameType::kReply, 1); }},
-      {"names session", [](LaneClient& client) {
+      {"names session",
+       [](LaneClient& client) {
          client.set_session(1);
          client.send_plain(wire::FrameType::kPing, 1);
        }},

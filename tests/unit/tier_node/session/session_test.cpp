@@ -18,9 +18,9 @@
 namespace terrace::node {
 namespace {
 
-using ::testing::HasSubstr;
 using test::must;
 using test::TinyModel;
+using ::testing::HasSubstr;
 
 // A table with a clock of its own and no thread of its own.
 class SessionTest : public ::testing::Test {

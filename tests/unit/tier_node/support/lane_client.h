@@ -197,8 +197,8 @@ inline void add_reply_sums(const ReceivedFrame& reply, const TestBatch& batch, c
   for (std::uint32_t row = range.first; row < range.first + range.count; ++row) {
     if (!has_pair[row]) continue;
     ++n_rows;
-    const std::size_t used = must(wire::unpack_add_row(
-        packed, std::span(sums).subspan(std::size_t{row} * batch.d_model(), batch.d_model())));
+    const std::size_t used = must(
+        wire::unpack_add_row(packed, std::span(sums).subspan(std::size_t{row} * batch.d_model(), batch.d_model())));
     packed = packed.subspan(used);
   }
   EXPECT_EQ(n_rows, view.info.n_rows);

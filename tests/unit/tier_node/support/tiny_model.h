@@ -80,9 +80,9 @@ struct TestBatch {
       : layer(layer_), n_rows(n_rows_) {
     const Machine machine = this_machine();
     const manifest::LayerShape& shape = model.manifest.layers[layer];
-    kernels = must(kernels::select_expert_kernels(
-        {shape.types.gate, shape.types.up, shape.types.down, shape.d_model, shape.ff}, machine.cpu, machine.isa,
-        kernels::Activations::kQuantised));
+    kernels = must(
+        kernels::select_expert_kernels({shape.types.gate, shape.types.up, shape.types.down, shape.d_model, shape.ff},
+                                       machine.cpu, machine.isa, kernels::Activations::kQuantised));
     ops = must(kernels::select_ops(machine.cpu, machine.isa));
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
@@ -108,8 +108,9 @@ struct TestBatch {
     kernels::Executor executor(serial, ops);
     std::vector<std::int64_t> sums(std::size_t{n_rows} * d_model());
     std::vector<std::uint8_t> failed(n_rows);
-    must(executor.run(kernels, [&](std::uint16_t expert) { return model.view(layer, expert); }, view(),
-                      {sums.data(), d_model(), model.manifest.shift}, failed, [] { return true; }));
+    must(executor.run(
+        kernels, [&](std::uint16_t expert) { return model.view(layer, expert); }, view(),
+        {sums.data(), d_model(), model.manifest.shift}, failed, [] { return true; }));
     return sums;
   }
   // [n_pairs, d_model]
@@ -118,8 +119,9 @@ struct TestBatch {
     kernels::Executor executor(serial, ops);
     std::vector<float> out(pairs.size() * d_model());
     std::vector<std::uint8_t> failed(n_rows);
-    must(executor.run_slots(kernels, [&](std::uint16_t expert) { return model.view(layer, expert); }, view(), out,
-                            failed, [] { return true; }));
+    must(executor.run_slots(
+        kernels, [&](std::uint16_t expert) { return model.view(layer, expert); }, view(), out, failed,
+        [] { return true; }));
     return out;
   }
 
