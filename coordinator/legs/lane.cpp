@@ -44,7 +44,7 @@ Status Lane::greet() {
   wire::FrameBuilder builder;
   builder.begin(next_header(wire::FrameType::kHello));
   wire::add_hello(builder, hello);
-  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket hello_ticket, connection_->send(builder.finish()));
+  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket hello_ticket, send_parts(builder.finish()));
   bool sent = false;
   bool welcomed = false;
   const auto on_frame = [&](const wire::Frame& frame, std::span<const std::byte>) -> Result<bool> {
@@ -80,10 +80,17 @@ wire::FrameHeader Lane::next_header(wire::FrameType type) {
   return header;
 }
 
+// The transport knows the address of the data port; people know the node by the one of --node.
+Result<transport::SendTicket> Lane::send_parts(std::span<const std::span<const std::byte>> parts) {
+  auto ticket = connection_->send(parts);
+  if (!ticket.ok() && ticket.error().code() != ErrorCode::kBusy) return gone(ticket.error().text());
+  return ticket;
+}
+
 Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   const auto parts = builder.finish();
   TERRACE_CHECK(has_credit(builder.bytes()), "a frame was sent without credit");
-  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket ticket, connection_->send(parts));
+  TERRACE_ASSIGN_OR_RETURN(const transport::SendTicket ticket, send_parts(parts));
   credit_frames_ -= 1;
   credit_bytes_ -= builder.bytes();
   return ticket;

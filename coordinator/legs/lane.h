@@ -72,6 +72,7 @@ class Lane {
  private:
   Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
   Status greet();
+  Result<transport::SendTicket> send_parts(std::span<const std::span<const std::byte>> parts);
   Status take_frame(std::span<const std::byte> bytes, const Handlers& handlers);
   Status take_credit(const wire::FrameHeader& header);
   void send_control(wire::FrameType type, std::uint64_t sequence);
