@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <memory>
+#include <ostream>
 
 #include "coordinator/arch/architectures.h"
 #include "kernels/cpu/ops/args.h"
@@ -26,6 +27,8 @@ struct Model {
   std::string name;
   std::optional<test::RandomModel> random;  // nothing: the demo model
 };
+
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
 // Rows between the operations of a layer, each at most as wide as this many rows of d_model floats: the residual row
 // and its norms, q, k, v, attention's output, quantised rows, gate, up and down of top-k experts, sums of 8 bytes.
