@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kLargestReplyFrame = std::uint64_t{64} << 20;  // that we accept; ranges keep far below
 constexpr std::uint64_t kSlabAlignment = 64;
+constexpr std::uint32_t kCanaryRows = 2;
 
 std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg) {
   std::vector<LayerExperts> share;
@@ -53,9 +54,9 @@ NodeSession::NodeSession(std::unique_ptr<NodeControl> control, const SessionMode
                          const NodeSessionOptions& options)
     : control_(std::move(control)), model_(model), options_(options) {
   const manifest::Manifest& m = model_.manifest;
-  limits_.max_rows = options_.max_rows;
-  limits_.max_pairs = options_.max_rows * m.top_k;
-  limits_.max_ranges = (options_.max_rows + options_.range_rows - 1) / options_.range_rows;
+  limits_.max_rows = std::max(options_.max_rows, kCanaryRows);  // the canary is a batch like any other
+  limits_.max_pairs = limits_.max_rows * m.top_k;
+  limits_.max_ranges = (limits_.max_rows + options_.range_rows - 1) / options_.range_rows;
   limits_.d_model = m.d_model;
   limits_.n_experts = m.n_experts;
   limits_.n_layers = m.n_layers();
@@ -215,7 +216,7 @@ Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExper
 }
 
 Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert) {
-  constexpr std::size_t kRows = 2;
+  constexpr std::size_t kRows = kCanaryRows;
   const kernels::ExpertKernels& kernels = model_.kernels[layer];
   const std::size_t d_model = kernels.shape.d_model;
   const std::vector<float> rows = canary_rows(kRows, d_model);

@@ -1,0 +1,33 @@
+// The real terrace-node on loopback, on ports that the system chooses.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/support/process.h"
+
+namespace terrace::test {
+
+class NodeProcess {
+ public:
+  // Starts it and waits until it listens; throws (the test fails) when it does not.
+  explicit NodeProcess(const std::vector<std::string>& flags = {});
+  ~NodeProcess() = default;
+
+  const std::string& address() const { return address_; }  // HOST:PORT
+  Process& process() { return process_; }
+  void kill(int signal) { process_.kill(signal); }
+  // SIGTERM: it drains and exits 0, or the test fails.
+  void stop();
+  // `terrace status --json`, or an empty object where it does not answer.
+  nlohmann::json status() const;
+  // Bytes reserved by all its sessions.
+  std::uint64_t reserved() const { return status().at("memory").at("reserved"); }
+
+ private:
+  Process process_;
+  std::string address_;
+};
+
+}  // namespace terrace::test
