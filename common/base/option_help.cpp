@@ -56,7 +56,9 @@ std::string OptionTable::help() const {
 
   const auto describe = [](const Option& option) {
     std::vector<std::string> details;
-    if (option.range_) details.push_back(describe_allowed(option.target_, option.range_));
+    if (option.range_)
+      if (std::string range = describe_range(option.target_, *option.range_); !range.empty())
+        details.push_back(std::move(range));
     if (is_repeatable(option.target_)) details.push_back("may be repeated");
     if (option.required_) details.push_back("required");
     if (!option.default_text_.empty() && !is_flag(option.target_)) details.push_back("default " + option.default_text_);

@@ -250,6 +250,22 @@ std::string describe_allowed(const OptionTarget& target, const std::optional<Opt
       [&](const auto& object) { return allowed<typename Element<std::decay_t<decltype(object)>>::type>(range); });
 }
 
+std::string describe_range(const OptionTarget& target, const OptionRange& range) {
+  constexpr long double kFar = 1e6L;
+  return visit_target(
+      target, [](const ChoiceTarget&) { return std::string(); },
+      [&](const auto& object) -> std::string {
+        using T = typename Element<std::decay_t<decltype(object)>>::type;
+        if constexpr (!kIsNumber<T>) {
+          return allowed<T>(range);
+        } else {
+          const auto low = static_cast<double>(range.low);
+          if (range.high < kFar) return fmt::format("{:g} to {:g}", low, static_cast<double>(range.high));
+          return range.low > -kFar ? fmt::format("at least {:g}", low) : "";
+        }
+      });
+}
+
 std::optional<std::string> target_as_toml(const OptionTarget& target) { return target_text(target, true); }
 std::optional<std::string> target_as_text(const OptionTarget& target) { return target_text(target, false); }
 

@@ -53,6 +53,8 @@ Status set_target(const OptionTarget& target, const std::optional<OptionRange>& 
 
 // "a whole number from 0 to 1024", "a size from 1G to 8G", "one of f16, f32"; `range` narrows the type's own.
 std::string describe_allowed(const OptionTarget& target, const std::optional<OptionRange>& range);
+// The range as --help shows it, without limits that only catch slips: "0 to 1", "at least 1", perhaps nothing.
+std::string describe_range(const OptionTarget& target, const OptionRange& range);
 
 // The value the target holds now, as TOML (strings quoted), or nothing where it is not set (empty optionals, strings,
 // paths and lists).

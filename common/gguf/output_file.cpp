@@ -23,6 +23,10 @@ OutputFile::OutputFile(std::filesystem::path path, std::filesystem::path partial
     : path_(std::move(path)), partial_(std::move(partial)), fd_(fd) {}
 
 Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (const auto there = std::filesystem::status(path, ignored);
+      std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: is no regular file and is not replaced", path.string()));
   std::filesystem::path partial = path;
   partial += ".partial";
   const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -15,7 +15,8 @@ namespace terrace::gguf {
 // One thread at a time.
 class OutputFile {
  public:
-  static Result<OutputFile> create(const std::filesystem::path& path);  // kIo
+  // kInvalidArgument: something other than a file has that name (a rename would replace even a device). kIo.
+  static Result<OutputFile> create(const std::filesystem::path& path);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;

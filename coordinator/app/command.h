@@ -1,6 +1,7 @@
 // A subcommand of `terrace`: one file, and one line in commands.cpp.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace terrace::app {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr const char* kStdoutFailed = "the result could not be written to stdout";
 
 struct CommandContext {
   std::vector<std::string> arguments;  // behind the subcommand's name
@@ -31,9 +33,13 @@ struct Command {
 
 std::span<const Command> all_commands();
 
+// One line of JSON on stdout. Text that is not UTF-8 (a file name) is shown with replacement characters.
+void print_json_line(const nlohmann::ordered_json& json);
+
 // Parses the command's arguments; true: the user asked for --help or the like, it was printed, and nothing more is to
-// be done. Knows the options of all other commands as siblings.
-Result<bool> parse_options(OptionTable& table, const CommandContext& context);
+// be done. Knows the options of all other commands and of terrace-node as siblings. `quiet`: what --quiet fills, if the
+// command has it.
+Result<bool> parse_options(OptionTable& table, const CommandContext& context, const bool* quiet = nullptr);
 
 // The subcommands. Each is declared in its own file.
 Status run_generate(const CommandContext& context);

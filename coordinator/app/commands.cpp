@@ -1,7 +1,8 @@
-#include <fmt/core.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
-#include <cstdio>
-
+#include "common/base/console.h"
+#include "common/base/program_options.h"
 #include "coordinator/app/command.h"
 
 namespace terrace::app {
@@ -21,14 +22,20 @@ constexpr Command kCommands[] = {
 
 std::span<const Command> all_commands() { return kCommands; }
 
-Result<bool> parse_options(OptionTable& table, const CommandContext& context) {
+void print_json_line(const nlohmann::ordered_json& json) {
+  print_out("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+Result<bool> parse_options(OptionTable& table, const CommandContext& context, const bool* quiet) {
   for (const Command& command : kCommands)
     if (table.section() != command.name) table.add_sibling(command.name, command.option_names());
-  table.add_sibling("terrace-node", {});  // its table in a shared terrace.toml is its own
+  table.add_sibling(kNodeProgram, {std::begin(kNodeOptions), std::end(kNodeOptions)});
   TERRACE_ASSIGN_OR_RETURN(const ParseOutcome outcome, table.parse(context.arguments, context.environment));
-  for (const std::string& note : outcome.notes) fmt::print(stderr, "terrace: {}\n", note);
+  const bool silent = quiet != nullptr && *quiet;
+  for (const std::string& note : outcome.notes)
+    if (!silent) print_err("terrace: {}\n", note);
   if (!outcome.print) return false;
-  fmt::print("{}", *outcome.print);
+  print_out("{}", *outcome.print);
   return true;
 }
 

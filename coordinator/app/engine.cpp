@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/threads/cpus.h"
@@ -41,7 +42,7 @@ class Notes {
   explicit Notes(bool quiet) : quiet_(quiet) {}
   template <class... Args>
   void print(fmt::format_string<Args...> format, Args&&... args) const {
-    if (!quiet_) fmt::print(stderr, "terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
+    if (!quiet_) print_err("terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:

@@ -5,12 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/base/console.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/generation.h"
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/app/text_input.h"
+#include "coordinator/text/stop_matcher.h"
 
 namespace terrace::app {
 namespace {
@@ -33,7 +35,7 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("prompt-file", &o->prompt_file, "a file with the text to continue").short_name('f');
   table.add_positional("-", &o->dash, "read the text to continue from standard input");
   table.add("max-tokens", &o->max_tokens, "stop after so many tokens").short_name('n').range(0, 1ULL << 40);
-  table.add("stop", &o->stops, "stop before this text; may be given several times");
+  table.add("stop", &o->stops, "stop before this text");
   table.add("no-special", &o->no_special, "special tokens in the prompt are plain text, no BOS; the output shows them");
   table.add("stream", &o->stream, "print text as it is made");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
@@ -99,16 +101,14 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
   json["model"] = engine.model_name();
   json["numerics_version"] = kNumericsVersion;
   json["seed"] = seed;
-  fmt::print("{}\n", json.dump());
+  print_json_line(json);
 }
 
 void print_summary(const Engine& engine, const Generation& g) {
   const std::uint64_t steps = g.tokens.empty() ? 0 : g.tokens.size() - 1;
-  fmt::print(
-      stderr,
-      "terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
-      engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms), g.tokens.size(),
-      per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
+  print_err("terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
+            engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms),
+            g.tokens.size(), per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
   print_legs(engine.legs(), g.tokens.size() + g.prompt_tokens);
 }
 
@@ -122,10 +122,11 @@ std::vector<std::string> generate_option_names() {
 Status run_generate(const CommandContext& context) {
   GenerateOptions o;
   OptionTable table = make_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
+  if (const auto stops = text::StopMatcher::make(o.stops); !stops.ok()) return stops.error();
   TERRACE_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o));
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine->tokenizer());
@@ -139,19 +140,20 @@ Status run_generate(const CommandContext& context) {
   request.control_as_text = o.no_special;
   request.hash_logits = o.model.json;
   const bool stream = o.stream && !o.model.json;
-  const auto on_text = [&](std::string_view piece) {
-    if (!stream) return;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+  const auto on_text = [&](std::string_view piece) -> Status {
+    if (!stream) return {};
+    write_to(stdout, piece);
+    if (!stdout_is_written()) return Error(ErrorCode::kIo, kStdoutFailed);
+    return {};
   };
   TERRACE_ASSIGN_OR_RETURN(const Generation g, generate(*engine, request, on_text));
   if (o.model.json)
     print_json(*engine, g, o.sampling.seed);
   else
-    fmt::print("{}\n", stream ? "" : g.text);
+    print_out("{}\n", stream ? "" : g.text);
   if (g.stop_reason == StopReason::kContext)
-    fmt::print(stderr, "terrace: the context of {} tokens is full and the text may be unfinished; raise --ctx-size\n",
-               engine->trunk().context());
+    print_err("terrace: the context of {} tokens is full and the text may be unfinished; raise --ctx-size\n",
+              engine->trunk().context());
   if (!o.model.quiet && !o.model.json) print_summary(*engine, g);
   return {};
 }

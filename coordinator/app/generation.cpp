@@ -82,7 +82,7 @@ Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRe
 class TextOutput {
  public:
   TextOutput(const text::Tokenizer& tokenizer, const GenerationRequest& request, text::StopMatcher stops,
-             FunctionRef<void(std::string_view)> on_text)
+             FunctionRef<Status(std::string_view)> on_text)
       : decoder_(tokenizer, {.special = request.control_as_text}), stops_(std::move(stops)), on_text_(on_text) {}
 
   // True: a stop string is complete.
@@ -96,17 +96,20 @@ class TextOutput {
     emit(out.text);
     if (!out.stopped) emit(stops_.flush());
   }
+  // The first error of on_text.
+  const Status& status() const { return status_; }
   std::string take() { return std::move(text_); }
 
  private:
   void emit(const std::string& piece) {
-    if (piece.empty()) return;
+    if (piece.empty() || !status_.ok()) return;
     text_ += piece;
-    on_text_(piece);
+    status_ = on_text_(piece);
   }
   text::StreamDecoder decoder_;
   text::StopMatcher stops_;
-  FunctionRef<void(std::string_view)> on_text_;
+  FunctionRef<Status(std::string_view)> on_text_;
+  Status status_;
   std::string text_;
 };
 
@@ -127,7 +130,7 @@ const char* name(StopReason reason) {
 }
 
 Result<Generation> generate(Engine& engine, const GenerationRequest& request,
-                            FunctionRef<void(std::string_view)> on_text) {
+                            FunctionRef<Status(std::string_view)> on_text) {
   arch::Trunk& trunk = engine.trunk();
   TERRACE_RETURN_IF_ERROR(sampler::validate(request.sampling));
   TERRACE_RETURN_IF_ERROR(check_prompt(request, trunk.info(), trunk.context()));
@@ -162,10 +165,12 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
       result.stop_reason = StopReason::kContext;
     } else {
       stopped = false;
+      TERRACE_RETURN_IF_ERROR(output.status());
       TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, true));
     }
   }
   if (result.stop_reason != StopReason::kStop) output.finish();
+  TERRACE_RETURN_IF_ERROR(output.status());
   result.text = output.take();
   result.prompt_ms = ms_between(begin, prompt_end);
   result.decode_ms = ms_between(prompt_end, Clock::now());

@@ -37,10 +37,10 @@ struct Generation {
 };
 
 // Runs the request on a fresh stream. on_text gets the text as it is certain: whole characters, nothing that may belong
-// to a stop string.
+// to a stop string; its error ends the run.
 // kContextFull: the prompt leaves no room for a token. kInvalidArgument: empty prompt, ids out of range, sampling
 // options. Otherwise the trunk's and legs' errors.
 Result<Generation> generate(Engine& engine, const GenerationRequest& request,
-                            FunctionRef<void(std::string_view)> on_text);
+                            FunctionRef<Status(std::string_view)> on_text);
 
 }  // namespace terrace::app

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/manifest/experts.h"
@@ -110,11 +111,6 @@ nlohmann::ordered_json manifest_json(const manifest::Manifest& m) {
   return {{"hash", security::to_hex(m.hash)}, {"shift", m.shift}, {"slab_ids", ids}};
 }
 
-// Text of a file for JSON: what is not UTF-8 is replaced.
-std::string dump(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 void print_json(const gguf::File& file, const Report& r) {
   nlohmann::ordered_json json;
   json["file"] = file.path().string();
@@ -142,44 +138,47 @@ void print_json(const gguf::File& file, const Report& r) {
                   {"model_problem", r.model_problem},
                   {"tokenizer", r.tokenizer_problem.empty()},
                   {"tokenizer_problem", r.tokenizer_problem}};
-  fmt::print("{}\n", dump(json));
+  print_json_line(json);
 }
 
 void print_experts(const Report& r) {
   if (!r.experts) return;
   std::uint64_t largest = 0;
   for (const manifest::LayerExperts& layer : r.experts->layers) largest = std::max(largest, layer.shape.slab_bytes());
-  fmt::print("experts      {} a layer, top {}, {} in all; the largest slab has {}\n", r.experts->n_experts,
-             r.experts->top_k, format_size(r.expert_bytes), format_size(largest));
+  print_out("experts      {} a layer, top {}, {} in all; the largest slab has {}\n", r.experts->n_experts,
+            r.experts->top_k, format_size(r.expert_bytes), format_size(largest));
 }
 
 void print_text(const gguf::File& file, const Report& r) {
-  fmt::print("file         {} ({}, {} shard{}, GGUF version {})\n", file.path().string(),
-             format_size(file.file_bytes()), file.n_shards(), file.n_shards() == 1 ? "" : "s", file.version());
-  fmt::print("architecture {}\n", r.architecture.empty() ? "(none)" : r.architecture);
+  print_out("file         {} ({}, {} shard{}, GGUF version {})\n", file.path().string(), format_size(file.file_bytes()),
+            file.n_shards(), file.n_shards() == 1 ? "" : "s", file.version());
+  print_out("architecture {}\n", r.architecture.empty() ? "(none)" : r.architecture);
   if (r.model)
-    fmt::print("model        {} layers, width {}, vocabulary {}, context {}, cache {} a position (f16)\n",
-               r.model->n_layers, r.model->d_model, r.model->vocabulary, r.model->context,
-               format_size(r.model->kv_bytes_per_position));
+    print_out("model        {} layers, width {}, vocabulary {}, context {}, cache {} a position (f16)\n",
+              r.model->n_layers, r.model->d_model, r.model->vocabulary, r.model->context,
+              format_size(r.model->kv_bytes_per_position));
   print_experts(r);
-  fmt::print("runs here    {}\n", r.model_problem.empty() ? "yes" : "no: " + r.model_problem);
-  fmt::print("tokenizer    {}\n", r.tokenizer_problem.empty() ? "yes" : "no: " + r.tokenizer_problem);
-  fmt::print("types\n");
+  print_out("runs here    {}\n", r.model_problem.empty() ? "yes" : "no: " + r.model_problem);
+  print_out("tokenizer    {}\n", r.tokenizer_problem.empty() ? "yes" : "no: " + r.tokenizer_problem);
+  if (r.types.empty())
+    print_out("tensors      none: a file of metadata only\n");
+  else
+    print_out("types\n");
   for (const auto& [type, count] : r.types)
-    fmt::print("  {:<8} {:>5} tensors  {:>8}  {}\n", type, count.tensors, format_size(count.bytes),
-               kernels::is_supported(find_tensor_type(type)->type) ? "" : "no kernel in this build");
-  fmt::print("metadata\n");
+    print_out("  {:<8} {:>5} tensors  {:>8}  {}\n", type, count.tensors, format_size(count.bytes),
+              kernels::is_supported(find_tensor_type(type)->type) ? "" : "no kernel in this build");
+  print_out("metadata\n");
   for (const gguf::KeyValue& entry : file.metadata().entries())
-    fmt::print("  {:<44} {:<16} {}\n", entry.key, entry.value.type_text(), entry.value.text());
-  fmt::print("tensors\n");
+    print_out("  {:<44} {:<16} {}\n", entry.key, entry.value.type_text(), entry.value.text());
+  if (!file.tensors().empty()) print_out("tensors\n");
   for (const gguf::TensorInfo& t : file.tensors())
-    fmt::print("  {:<40} {:<8} {:<22} {:>8}  offset {:#x}\n", t.name, info(t.type).name, t.shape_text(),
-               format_size(t.bytes), t.file_offset);
+    print_out("  {:<40} {:<8} {:<22} {:>8}  offset {:#x}\n", t.name, info(t.type).name, t.shape_text(),
+              format_size(t.bytes), t.file_offset);
   if (r.manifest) {
-    fmt::print("manifest     {}\n", security::to_hex(r.manifest->hash));
+    print_out("manifest     {}\n", security::to_hex(r.manifest->hash));
     for (std::uint32_t layer = 0; layer < r.manifest->n_layers(); ++layer)
       for (std::uint32_t expert = 0; expert < r.manifest->n_experts; ++expert)
-        fmt::print("  slab {:>3} {:>4}  {}\n", layer, expert, security::to_hex(r.manifest->slab_id(layer, expert)));
+        print_out("  slab {:>3} {:>4}  {}\n", layer, expert, security::to_hex(r.manifest->slab_id(layer, expert)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "common/base/units.h"
 
 namespace terrace::app {
@@ -38,15 +39,15 @@ void print_legs(const std::vector<legs::Leg*>& legs, std::uint64_t tokens) {
     pairs += leg->counters().pairs;
     width = std::max(width, leg->name().size());
   }
-  fmt::print(stderr, "  {:<{}}  {:>7}  {:>6}  {:>11}  {:>11}  {:>9}  {:>9}  {:>9}\n", "leg", width, "experts", "pairs",
-             "sent/token", "recv/token", "weights", "wait", "compute");
+  print_err("  {:<{}}  {:>7}  {:>6}  {:>11}  {:>11}  {:>9}  {:>9}  {:>9}\n", "leg", width, "experts", "pairs",
+            "sent/token", "recv/token", "weights", "wait", "compute");
   for (const legs::Leg* leg : legs) {
     const legs::LegCounters c = leg->counters();
     const double share = pairs == 0 ? 0 : 100.0 * static_cast<double>(c.pairs) / static_cast<double>(pairs);
     const std::uint64_t per = std::max<std::uint64_t>(tokens, 1);
-    fmt::print(stderr, "  {:<{}}  {:>7}  {:>5.1f}%  {:>11}  {:>11}  {:>9}  {:>6} ms  {:>6} ms\n", leg->name(), width,
-               leg->experts(), share, format_size(c.bytes_sent / per), format_size(c.bytes_received / per),
-               format_size(c.weight_bytes_sent), c.wait_us / 1000, c.compute_us / 1000);
+    print_err("  {:<{}}  {:>7}  {:>5.1f}%  {:>11}  {:>11}  {:>9}  {:>6} ms  {:>6} ms\n", leg->name(), width,
+              leg->experts(), share, format_size(c.bytes_sent / per), format_size(c.bytes_received / per),
+              format_size(c.weight_bytes_sent), c.wait_us / 1000, c.compute_us / 1000);
   }
 }
 

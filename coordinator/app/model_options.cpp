@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "common/base/console.h"
 namespace terrace::app {
 namespace {
 
@@ -39,9 +40,7 @@ void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa) {
 
 void add_model_options(OptionTable& table, ModelOptions* options) {
   add_file_options(table, options);
-  table.add("ctx-size", &options->context, "positions a sequence may have; memory is taken as needed")
-      .range(0, UINT32_MAX)
-      .default_text("the model's");
+  table.add("ctx-size", &options->context, "positions a sequence may have, 0: the model's; memory is taken as needed");
   table.add_choice("kv", &options->kv, {{"f16", kernels::KvType::kF16}, {"f32", kernels::KvType::kF32}},
                    "what keys and values are stored as");
   table.add_choice("activations", &options->activations,
@@ -50,8 +49,9 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it")
       .range(1, 16384);
   table.group("Machines");
-  table.add("node", &options->nodes, "a tier node, HOST:PORT; may be given several times");
+  table.add("node", &options->nodes, "a tier node that computes some of the experts").value_name("HOST:PORT");
   table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a .json file")
+      .value_name("SPEC|FILE")
       .default_text("even, by id order");
   table.add("threads", &options->threads, "threads that compute, here")
       .short_name('t')
@@ -81,7 +81,7 @@ Result<std::filesystem::path> model_file(const ModelOptions& options) {
   for (const std::filesystem::path& place : demo_places()) {
     if (!std::filesystem::exists(place, error)) continue;
     const std::filesystem::path demo = std::filesystem::weakly_canonical(place, error);
-    if (!options.quiet) fmt::print(stderr, "terrace: no --model given, using the demo model {}\n", demo.string());
+    if (!options.quiet) print_err("terrace: no --model given, using the demo model {}\n", demo.string());
     return demo;
   }
   return Error(ErrorCode::kNotFound, fmt::format("no --model given, and the demo model {} is neither beside this "

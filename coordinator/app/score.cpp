@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/model_options.h"
@@ -35,10 +36,13 @@ OptionTable make_table(ScoreOptions* o) {
 // Of logits wanted at once: a chunk of a large vocabulary would otherwise need gigabytes.
 constexpr std::size_t kMostLogitBytes = std::size_t{64} << 20;
 
-Result<std::vector<std::int32_t>> read_ids(const ScoreOptions& o, Engine& engine) {
+Result<std::string> read_content(const ScoreOptions& o) {
   if (o.text.empty() == o.ids.empty())
     return Error(ErrorCode::kInvalidArgument, "give either --text FILE or --ids FILE");
-  TERRACE_ASSIGN_OR_RETURN(const std::string content, read_file(o.text.empty() ? o.ids : o.text));
+  return read_file(o.text.empty() ? o.ids : o.text);
+}
+
+Result<std::vector<std::int32_t>> read_ids(const ScoreOptions& o, const std::string& content, Engine& engine) {
   if (!o.text.empty()) {
     TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
     return tokenizer->encode(content, {.parse_special = true});
@@ -101,12 +105,13 @@ std::vector<std::string> score_option_names() {
 Status run_score(const CommandContext& context) {
   ScoreOptions o;
   OptionTable table = make_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const std::string content, read_content(o));
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
   arch::Trunk& trunk = engine->trunk();
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, *engine));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, content, *engine));
   if (o.chunk > trunk.context())
     return Error(
         ErrorCode::kContextFull,
@@ -124,16 +129,16 @@ Status run_score(const CommandContext& context) {
     total += nll;
     chunks.push_back({{"tokens", o.chunk}, {"nll", nll / (o.chunk - 1)}});
     if (!o.model.quiet)
-      fmt::print(stderr, "terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk,
-                 nll / (o.chunk - 1));
+      print_err("terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk, nll / (o.chunk - 1));
   }
   const double mean = total / static_cast<double>(chunks.size() * (o.chunk - 1));
   nlohmann::ordered_json json;
-  json["tokens"] = chunks.size() * o.chunk;
+  const std::size_t tokens = chunks.size() * o.chunk;
+  json["chunks"] = std::move(chunks);
+  json["tokens"] = tokens;
   json["nll"] = mean;
   json["ppl"] = std::exp(mean);
-  json["chunks"] = std::move(chunks);
-  fmt::print("{}\n", json.dump());
+  print_json_line(json);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/model_options.h"
 #include "kernels/registry/registry.h"
@@ -53,7 +54,7 @@ Status run_selftest(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(cpu, o.isa));
   const std::vector<kernels::SelftestRow> rows = kernels::run_selftest(cpu);
   auto array = nlohmann::ordered_json::array();
-  if (!o.json) fmt::print("leg host: this CPU has {}; the trunk's operations use {}\n", cpu.describe(), name(ops.isa));
+  if (!o.json) print_out("leg host: this CPU has {}; the trunk's operations use {}\n", cpu.describe(), name(ops.isa));
   for (const kernels::SelftestRow& row : rows) {
     const bool chosen = is_chosen(row, cpu, o.isa);
     array.push_back({{"leg", "host"},
@@ -63,10 +64,10 @@ Status run_selftest(const CommandContext& context) {
                      {"chosen", chosen},
                      {"ok", row.ok}});
     if (!o.json)
-      fmt::print("  {:<8} {:<10} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name,
-                 row.ok ? "equal" : "DIFFERS", chosen ? "used" : "");
+      print_out("  {:<8} {:<10} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name,
+                row.ok ? "equal" : "DIFFERS", chosen ? "used" : "");
   }
-  if (o.json) fmt::print("{}\n", nlohmann::ordered_json{{"isa", name(ops.isa)}, {"rows", array}}.dump());
+  if (o.json) print_json_line({{"isa", name(ops.isa)}, {"rows", array}});
   return kernels::check(rows);
 }
 

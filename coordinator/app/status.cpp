@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "common/base/units.h"
 #include "coordinator/app/command.h"
 #include "coordinator/legs/grpc_node_control.h"
@@ -11,13 +12,13 @@ namespace terrace::app {
 namespace {
 
 struct StatusOptions {
-  std::string node;
+  std::vector<std::string> node;  // one: a list only so that a configuration file may name the nodes of generate
   bool json = false;
 };
 
 OptionTable make_table(StatusOptions* o) {
   OptionTable table("terrace status", "Shows what a tier node is and does.");
-  table.add("node", &o->node, "the node, HOST:PORT").required();
+  table.add("node", &o->node, "the node, one").value_name("HOST:PORT").required();
   table.add("json", &o->json, "print one JSON object");
   return table;
 }
@@ -47,16 +48,16 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
 }
 
 void print_table(const legs::NodeStatus& s) {
-  fmt::print("{}  {}  terrace-node {}  boot {:016x}  numerics {}  isa {}\n", s.listen, s.state, s.version, s.boot_id,
-             s.numerics_version, s.isa);
-  fmt::print("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
-             format_size(s.memory_used));
-  fmt::print("kernels");
-  for (const auto& [type, kernel] : s.kernels) fmt::print("  {}: {}", type, kernel);
-  fmt::print("\n");
-  if (s.sessions.empty()) fmt::print("no sessions\n");
+  print_out("{}  {}  terrace-node {}  boot {:016x}  numerics {}  isa {}\n", s.listen, s.state, s.version, s.boot_id,
+            s.numerics_version, s.isa);
+  print_out("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
+            format_size(s.memory_used));
+  print_out("kernels");
+  for (const auto& [type, kernel] : s.kernels) print_out("  {}: {}", type, kernel);
+  print_out("\n");
+  if (s.sessions.empty()) print_out("no sessions\n");
   for (const legs::NodeSessionStatus& session : s.sessions)
-    fmt::print(
+    print_out(
         "session {:016x}  {}  epoch {}  {} experts  {} batches  {} rows  {} pairs  {} sent  {} received  "
         "{} ms computing\n",
         session.session, session.coordinator, session.epoch, session.experts, session.batches, session.rows,
@@ -75,10 +76,14 @@ Status run_status(const CommandContext& context) {
   OptionTable table = make_table(&o);
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
   if (done) return {};
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(o.node, {}));
+  if (o.node.size() != 1)
+    return Error(ErrorCode::kInvalidArgument, fmt::format("{} nodes are given; status shows one, so name it: --node {}",
+                                                          o.node.size(), o.node.front()));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<legs::NodeControl> control,
+                           legs::make_grpc_node_control(o.node.front(), {}));
   TERRACE_ASSIGN_OR_RETURN(const legs::NodeStatus status, control->status());
   if (o.json)
-    fmt::print("{}\n", to_json(status).dump());
+    print_json_line(to_json(status));
   else
     print_table(status);
   return {};

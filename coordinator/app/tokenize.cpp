@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "common/base/console.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/model_options.h"
@@ -75,20 +76,20 @@ std::vector<std::string> detokenize_option_names() {
 Status run_tokenize(const CommandContext& context) {
   TokenizeOptions o;
   OptionTable table = make_tokenize_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string text, read_input(o, "text"));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, open(o));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids,
                            tokenizer.encode(text, {.parse_special = !o.no_special}));
-  fmt::print("{}\n", nlohmann::json(ids).dump());
+  print_out("{}\n", nlohmann::json(ids).dump());
   return {};
 }
 
 Status run_detokenize(const CommandContext& context) {
   TokenizeOptions o;
   OptionTable table = make_detokenize_table(&o);
-  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context));
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string input, read_input(o, "ids"));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, parse_ids(input));

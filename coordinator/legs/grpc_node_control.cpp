@@ -202,10 +202,14 @@ class GrpcNodeControl final : public NodeControl {
   Status to_status(const grpc::Status& status) const {
     if (status.ok()) return {};
     const std::string text = printable(status.error_message());
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      // gRPC puts its own layers before the system's reason: "...; last error: UNKNOWN: ipv4:...: Connection refused".
+      const std::size_t last = text.rfind(": ");
+      const std::string reason = last == std::string::npos ? text : text.substr(last + 2);
       return Error(ErrorCode::kPeerGone,
                    fmt::format("{}: cannot be reached ({}); is terrace-node running there, and is the address right?",
-                               address_, text));
+                               address_, reason));
+    }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       return Error(ErrorCode::kDeadline,
                    fmt::format("{}: no answer in time; is the machine overloaded or stopped?", address_));

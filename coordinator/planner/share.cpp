@@ -54,6 +54,7 @@ class LayerShares {
     if (*last >= owners_.size())
       return bad(fmt::format("expert {} is out of range; this model has experts 0-{}", *last, owners_.size() - 1));
     for (std::uint32_t expert = *first; expert <= *last; ++expert) {
+      if (owners_[expert] == leg) return bad(fmt::format("expert {} is given to {} twice", expert, names_[leg]));
       if (owners_[expert] != kNobody)
         return bad(
             fmt::format("expert {} is given twice, to {} and to {}", expert, names_[owners_[expert]], names_[leg]));

@@ -1,14 +1,13 @@
 // terrace-node: the tier node daemon.
-#include <fmt/core.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "common/base/console.h"
 #include "common/base/environment.h"
+#include "common/base/program_options.h"
 #include "common/manifest/cache.h"
 #include "tier_node/app/node.h"
 #include "tier_node/app/options.h"
@@ -18,7 +17,7 @@ namespace {
 constexpr int kExitOk = 0, kExitFailure = 1, kExitUsage = 2;
 
 int fail(const terrace::Error& error) {
-  fmt::print(stderr, "terrace-node: {}\n", error.text());
+  terrace::print_err("terrace-node: {}\n", error.text());
   return error.code() == terrace::ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
@@ -31,17 +30,19 @@ std::filesystem::path cache_dir(const terrace::Environment& environment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A closed stdout or peer is an error of that write, not the end of the process.
-  signal(SIGPIPE, SIG_IGN);
+  terrace::prepare_standard_streams();
   const terrace::Environment environment = terrace::Environment::of_process();
   terrace::node::NodeOptions options;
   terrace::OptionTable table = terrace::node::make_option_table(&options);
+  for (const char* command : terrace::kTerraceCommands)
+    table.add_sibling(command, {std::begin(terrace::kTerraceOptions), std::end(terrace::kTerraceOptions)});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = table.parse(arguments, environment);
   if (!outcome.ok()) return fail(outcome.error());
   if (outcome->print) {
-    fmt::print("{}", *outcome->print);
-    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? kExitOk : kExitFailure;
+    terrace::print_out("{}", *outcome->print);
+    if (terrace::stdout_is_written()) return kExitOk;
+    return fail({terrace::ErrorCode::kIo, "the text could not be written to stdout"});
   }
   options.log.colour = terrace::colour_wanted(environment, STDERR_FILENO);
   const terrace::Logger log = terrace::Logger::to_stderr(options.log);

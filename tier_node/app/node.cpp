@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/console.h"
 #include "common/base/machine_limits.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
@@ -118,8 +119,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   TERRACE_ASSIGN_OR_RETURN(const auto control,
                            ControlServer::start(listen.with_port(listen.port), sessions, loader, node));
   log.info("data port {}", data->port());
-  fmt::print(stderr, "listening on {}\n", control->address());
-  std::fflush(stderr);
+  print_err("listening on {}\n", control->address());
 
   if (stop.wait()) {
     log.info("signal received");

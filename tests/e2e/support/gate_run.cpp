@@ -37,7 +37,7 @@ GateRun gate_run(const app::ModelOptions& options, const std::vector<std::int32_
   request.batch = options.batch;
   request.sampling.temperature = 0;
   request.hash_logits = true;
-  const app::Generation made = must(app::generate(*engine, request, [](std::string_view) {}));
+  const app::Generation made = must(app::generate(*engine, request, [](std::string_view) { return Status(); }));
 
   GateRun run;
   run.tokens = made.tokens;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "common/base/console.h"
 #include "tests/tools/random_model/random_model.h"
 
 namespace {
@@ -38,7 +39,7 @@ void add_options(CLI::App& app, Arguments& a) {
 }
 
 int fail(const terrace::Error& error) {
-  fmt::print(stderr, "{}\n", error.text());
+  terrace::print_err("terrace-random-model: {}\n", error.text());
   return error.code() == terrace::ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
@@ -49,24 +50,28 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+    if (error.get_exit_code() == 0) {
+      terrace::print_out("{}", app.help());
+      return terrace::stdout_is_written() ? 0 : kExitFailure;
+    }
+    return fail({terrace::ErrorCode::kInvalidArgument, fmt::format("{} (see --help)", error.what())});
   }
   const auto mix = terrace::tools::mix_from_name(arguments.type);
   if (!mix.ok()) return fail(mix.error());
   arguments.model.mix = *mix;
   const auto written = terrace::tools::write_random_model(arguments.model, arguments.out);
   if (!written.ok()) return fail(written.error());
-  fmt::print(stderr, "{}: {} tensors, {} bytes\n", arguments.out, written->n_tensors, written->bytes);
+  terrace::print_err("{}: {} tensors, {} bytes\n", arguments.out, written->n_tensors, written->bytes);
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  terrace::prepare_standard_streams();
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {  // out of memory, or a library's own bug
-    std::fprintf(stderr, "terrace-random-model: %s\n", error.what());
-    return kExitFailure;
+    return fail({terrace::ErrorCode::kInternal, error.what()});
   }
 }

@@ -309,9 +309,9 @@ TEST_F(Options, Help_ListsEveryOptionWithItsDefault) {
   const auto outcome = parse({"--max-tokens", "-5", "--help"});
   ASSERT_TRUE(outcome.ok());
   ASSERT_TRUE(outcome->print.has_value());
-  for (const char* part :
-       {"usage: terrace generate [options] [FILE]", "-n, --max-tokens N", "default 128", "--kv f16|f32", "default f16",
-        "default the demo model", "default 1G", "may be repeated", "--print-config", "-h, --help", "Sampling:\n"})
+  for (const char* part : {"usage: terrace generate [options] [FILE]", "-n, --max-tokens N", "default 128",
+                           "--kv f16|f32", "default f16", "default the demo model", "default 1G", "may be repeated",
+                           "(1 to 1024)", "(at least 0; default 128)", "--print-config", "-h, --help", "Sampling:\n"})
     EXPECT_THAT(*outcome->print, HasSubstr(part));
   std::size_t begin = 0;
   for (std::size_t end; (end = outcome->print->find('\n', begin)) != std::string::npos; begin = end + 1)

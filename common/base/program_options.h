@@ -1,0 +1,46 @@
+// Which keys and tables of terrace.toml belong to which program. terrace and terrace-node read one file and one
+// environment, neither includes the other, and each has to tell the other's options from misspelt ones of its own.
+// tests/e2e/cli_config_test.cpp compares these lists with what the programs say in --help.
+#pragma once
+
+namespace terrace {
+
+inline constexpr const char* kNodeProgram = "terrace-node";
+inline constexpr const char* kNodeOptions[] = {"data-port", "isa",   "listen", "log-json",
+                                               "log-level", "model", "ram",    "threads"};
+
+// Subcommands of terrace, and the options of all of them together.
+inline constexpr const char* kTerraceCommands[] = {"generate", "score",  "tokenize", "detokenize",
+                                                   "inspect",  "status", "selftest"};
+inline constexpr const char* kTerraceOptions[] = {"activations",
+                                                  "batch",
+                                                  "chunk",
+                                                  "ctx-size",
+                                                  "frequency-penalty",
+                                                  "ids",
+                                                  "isa",
+                                                  "json",
+                                                  "kv",
+                                                  "manifest",
+                                                  "max-tokens",
+                                                  "min-p",
+                                                  "model",
+                                                  "no-special",
+                                                  "node",
+                                                  "prompt",
+                                                  "prompt-file",
+                                                  "presence-penalty",
+                                                  "quiet",
+                                                  "repeat-last-n",
+                                                  "repeat-penalty",
+                                                  "seed",
+                                                  "share",
+                                                  "stop",
+                                                  "stream",
+                                                  "temperature",
+                                                  "text",
+                                                  "threads",
+                                                  "top-k",
+                                                  "top-p"};
+
+}  // namespace terrace
