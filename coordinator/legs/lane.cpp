@@ -14,6 +14,9 @@ constexpr std::chrono::milliseconds kPingEvery{1000};
 // A grant beyond these is a fault, not a window.
 constexpr std::uint64_t kMostCreditBytes = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMostCreditFrames = std::uint64_t{1} << 32;
+// Eight control frames, eight pieces of slabs, batches as far as there is room; a batch beyond waits like one without
+// credit. The transport's memory for sends is warm after so many.
+constexpr std::size_t kMostOpenSends = 32;
 // Of 16 events, in one poll(): a node that sends without end does not keep us from our deadlines.
 constexpr int kMostRounds = 16;
 
@@ -30,6 +33,7 @@ Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const 
   transport::Options link;
   link.largest_frame = ours.largest_frame;
   link.receive_window = ours.receive_window;
+  link.max_open_sends = kMostOpenSends;
   auto connection = transport.connect(ours.data_address, link, ours.connect_timeout);
   if (!connection.ok())
     return Error(connection.error().code(),

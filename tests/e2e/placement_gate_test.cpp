@@ -274,6 +274,7 @@ std::vector<LongRun> long_runs() {
 
 // One test, since the scalar reference of a long prompt is most of its time: it is computed beside the runs.
 TEST(PlacementGate, LongPrompt_SameBitsForEveryPlacementBatchAndThreadCount) {
+  if (widest_isa() == Isa::kScalar) GTEST_SKIP() << "with scalar kernels alone these runs take many minutes";
   const std::vector<std::int32_t> prompt = test::corpus_prompt(kLongPrompt);
   auto reference =
       std::async(std::launch::async, [&] { return test::gate_run(reference_options(), prompt, kLongTokens); });

@@ -1,0 +1,36 @@
+#include "tests/e2e/support/node_in_process.h"
+
+#include "tests/e2e/support/gate_run.h"
+
+namespace terrace::test {
+namespace {
+
+constexpr std::uint64_t kBudget = std::uint64_t{512} << 20;
+
+std::unique_ptr<node::SessionTable> make_sessions(arena::SlabStore& store, const node::LimitOptions& limits) {
+  node::SessionOptions options;
+  options.machine.cpu = kernels::detect_cpu_features();
+  options.limits = limits;
+  return must(node::SessionTable::create(store, options, Logger::silent()));
+}
+
+}  // namespace
+
+NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits)
+    : ops_(must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
+      store_({kBudget, {}}),
+      sessions_(make_sessions(store_, limits)),
+      loader_(nullptr, Logger::silent()),
+      data_(must(node::DataServer::start({transport, *sessions_, loader_, compute_, ops_, Logger::silent()},
+                                         "127.0.0.1:0", {}, {}))) {
+  sessions_->on_change([this] { data_->wake(); });
+  node::NodeInfo info;
+  info.isa = kernels::name(ops_.isa);
+  info.threads = 1;
+  info.data_port = data_->port();
+  control_ = must(node::ControlServer::start("127.0.0.1:0", *sessions_, loader_, info));
+}
+
+NodeInProcess::~NodeInProcess() { sessions_->end_all(Error(ErrorCode::kPeerGone, "the test is over")); }
+
+}  // namespace terrace::test

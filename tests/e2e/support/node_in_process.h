@@ -1,0 +1,38 @@
+// A tier node in this process: its session table, control server and data server, the latter over any transport and
+// with any limits.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/arena/slab_store.h"
+#include "common/base/parallel.h"
+#include "common/transport/connection.h"
+#include "kernels/cpu/ops/ops.h"
+#include "tier_node/service/control_server.h"
+#include "tier_node/service/data_server.h"
+#include "tier_node/session/session_table.h"
+#include "tier_node/session/slab_loader.h"
+
+namespace terrace::test {
+
+class NodeInProcess {
+ public:
+  // `transport` is borrowed; throws when it cannot start.
+  NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits);
+  ~NodeInProcess();
+
+  const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC
+  node::SessionTable& sessions() { return *sessions_; }
+
+ private:
+  Serial compute_;
+  kernels::Ops ops_;
+  arena::SlabStore store_;
+  std::unique_ptr<node::SessionTable> sessions_;
+  node::SlabLoader loader_;
+  std::unique_ptr<node::DataServer> data_;
+  std::unique_ptr<node::ControlServer> control_;
+};
+
+}  // namespace terrace::test

@@ -1,0 +1,136 @@
+// Once warm, a step's legs allocate nothing: operator new is replaced by one that counts the calls of one thread (the
+// fake nodes beside it may do as they like).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "common/transport/tcp/tcp.h"
+#include "coordinator/legs/dispatcher.h"
+#include "coordinator/legs/node_leg.h"
+#include "tests/unit/coordinator/legs/fake_node.h"
+
+namespace {
+
+thread_local std::uint64_t allocations = 0;
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, std::size_t(alignment)); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace terrace::legs {
+namespace {
+
+using test::FakeNode;
+using test::kExperts;
+using test::Peer;
+using test::Routed;
+using test::Sums;
+
+// A host and two nodes over TCP (loopback delivers into the peer's memory on the sender's thread: it would be counted).
+class WholeStep : public testing::Test {
+ protected:
+  class Node {
+   public:
+    Node(transport::Transport& transport, const test::TestModel& model, const std::string& name)
+        : brain_(model), node_(transport, [this](Peer& peer, const wire::Frame& frame) {
+            if (mind_manners(peer, frame)) return;
+            for (const test::Reply& reply : brain_.replies(frame)) reply.send(peer);
+          }) {
+      NodeLegOptions options;
+      options.name = name;
+      options.limits = model.limits();
+      auto latency = open(transport, name, wire::Lane::kLatency);
+      leg_ = std::make_unique<NodeLeg>(options, std::move(latency), open(transport, name, wire::Lane::kBulk));
+    }
+    NodeLeg* leg() { return leg_.get(); }
+
+   private:
+    std::unique_ptr<Lane> open(transport::Transport& transport, const std::string& name, wire::Lane which) {
+      LaneOptions options;
+      options.node = name;
+      options.data_address = node_.address();
+      options.lane = which;
+      options.session = 9;
+      options.largest_frame = std::uint64_t{1} << 24;
+      auto lane = Lane::open(transport, options);
+      TERRACE_CHECK(lane.ok(), "a lane opens");
+      return std::move(*lane);
+    }
+    test::NodeBrain brain_;
+    FakeNode node_;
+    std::unique_ptr<NodeLeg> leg_;
+  };
+
+  static OwnerTable owners_of(std::size_t n_legs) {
+    std::vector<std::uint16_t> owners(3 * kExperts);
+    for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = static_cast<std::uint16_t>(i * 7 / 3 % n_legs);
+    return OwnerTable(test::kEpoch, std::vector<std::string>(n_legs, "leg"), 3, kExperts, std::move(owners));
+  }
+
+  void step(RoutedExperts& experts, const Routed& routed, Sums& sums) {
+    const Status submitted = experts.submit(routed.view);
+    if (!submitted.ok()) FAIL() << submitted.error().text();
+    const Status collected = experts.collect(sums.view(), sums.failed);
+    if (!collected.ok()) FAIL() << collected.error().text();
+  }
+
+  test::TestModel model_;
+  transport::TcpTransport transport_;
+  Serial serial_;
+  Node box1_{transport_, model_, "box1:9000"}, box2_{transport_, model_, "box2:9000"};
+};
+
+TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
+  const OwnerTable owners = owners_of(3), all = owners_of(1);
+  HostLeg host(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
+  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
+  host.set_between_slices([this] {
+    box1_.leg()->progress();
+    box2_.leg()->progress();
+  });
+  Dispatcher spread(owners, {&host, box1_.leg(), box2_.leg()}, model_.kernels, test::kTopK, serial_, model_.ops);
+  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
+
+  terrace::test::Rng rng(test::kSeed);
+  std::vector<std::unique_ptr<Routed>> steps;
+  std::vector<Sums> sums, right;
+  for (const std::uint32_t n_rows : {1u, 5u, 300u})
+    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
+      steps.push_back(
+          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
+      sums.emplace_back(n_rows);
+      right.emplace_back(n_rows);
+      step(together, *steps.back(), right.back());
+    }
+  for (int round = 0; round < 12; ++round)
+    for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
+
+  const std::uint64_t before = allocations;
+  for (int round = 0; round < 10; ++round)
+    for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
+  EXPECT_EQ(allocations - before, 0u);
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
+}
+
+TEST_F(WholeStep, AllocationsAreCounted) {
+  const std::uint64_t before = allocations;
+  const Sums sums(4);
+  EXPECT_GT(allocations - before, 0u);
+}
+
+}  // namespace
+}  // namespace terrace::legs

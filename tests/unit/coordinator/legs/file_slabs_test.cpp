@@ -1,0 +1,115 @@
+#include "coordinator/legs/file_slabs.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "common/gguf/bytes.h"
+#include "common/gguf/writer.h"
+#include "common/manifest/slab.h"
+#include "tests/test_data.h"
+#include "tests/unit/common/temp_dir.h"
+
+namespace terrace::legs {
+namespace {
+
+gguf::File open(const std::filesystem::path& path) {
+  auto file = gguf::File::open(path);
+  TERRACE_CHECK(file.ok(), "a model file opens");
+  return std::move(file).value();
+}
+
+// Every slab of the file through the mapping, against what manifest::read_slab() reads.
+void expect_equal_to_read_slab(const std::filesystem::path& path) {
+  const gguf::File file = open(path);
+  const auto experts = manifest::find_experts(file);
+  ASSERT_TRUE(experts.ok()) << experts.error().text();
+  const FileSlabs slabs(file, *experts);
+  for (std::uint32_t layer = 0; layer < experts->layers.size(); ++layer) {
+    const kernels::ExpertShape shape = expert_shape(experts->layers[layer].shape);
+    ASSERT_EQ(shape.slab_bytes(), experts->slab_bytes(layer));
+    for (std::uint16_t expert = 0; expert < experts->n_experts; ++expert) {
+      std::vector<std::byte> read(shape.slab_bytes());
+      ASSERT_TRUE(manifest::read_slab(file, *experts, layer, expert, read).ok());
+      const kernels::SlabView view = slabs.lookup()(layer, expert);
+      const std::byte* at = read.data();
+      EXPECT_EQ(std::memcmp(view.gate, at, shape.gate_bytes()), 0) << layer << ", " << expert;
+      EXPECT_EQ(std::memcmp(view.up, at + shape.gate_bytes(), shape.up_bytes()), 0) << layer << ", " << expert;
+      EXPECT_EQ(std::memcmp(view.down, at + shape.gate_bytes() + shape.up_bytes(), shape.down_bytes()), 0)
+          << layer << ", " << expert;
+    }
+  }
+}
+
+// Two layers of 2 experts of 256 x 256, gate and up apart or fused, each value of the file another.
+void write_model(const std::filesystem::path& path, bool fused, TensorType type) {
+  using Shape = std::vector<std::uint64_t>;
+  constexpr std::uint64_t kSide = 256;
+  auto writer = gguf::Writer::create(path);
+  ASSERT_TRUE(writer.ok());
+  writer->add_string("general.architecture", "qwen3moe");
+  for (const auto& [key, value] : {std::pair{"block_count", 2u},
+                                   {"embedding_length", 256u},
+                                   {"expert_count", 2u},
+                                   {"expert_used_count", 1u},
+                                   {"expert_feed_forward_length", 256u}})
+    writer->add_u32("qwen3moe." + std::string(key), value);
+  std::size_t bytes = 0;
+  const auto add = [&](int layer, const char* part, std::uint64_t rows) {
+    writer->add_tensor("blk." + std::to_string(layer) + ".ffn_" + part + "_exps.weight", type, Shape{kSide, rows, 2});
+    bytes += row_bytes(type, kSide) * rows * 2;
+  };
+  for (const int layer : {0, 1}) {
+    if (fused) {
+      add(layer, "gate_up", 2 * kSide);
+    } else {
+      add(layer, "gate", kSide);
+      add(layer, "up", kSide);
+    }
+    add(layer, "down", kSide);
+  }
+  std::string data(bytes, 0);
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i % 251 + i / 997);
+  ASSERT_TRUE(writer->write(gguf::as_bytes(data)).ok());
+  ASSERT_TRUE(writer->finish().ok());
+}
+
+TEST(FileSlabs, TinyModels_EqualReadSlab) {
+  expect_equal_to_read_slab(terrace::test::data_dir() / "tiny" / "tiny-q8_0.gguf");
+  expect_equal_to_read_slab(terrace::test::data_dir() / "tiny" / "tiny-mix.gguf");
+}
+
+TEST(FileSlabs, FusedGateAndUp_EqualReadSlab) {
+  const terrace::test::TempDir dir;
+  for (const TensorType type : {TensorType::kF32, TensorType::kQ8_0, TensorType::kQ4_K}) {
+    write_model(dir / "apart.gguf", false, type);
+    expect_equal_to_read_slab(dir / "apart.gguf");
+    write_model(dir / "fused.gguf", true, type);
+    expect_equal_to_read_slab(dir / "fused.gguf");
+  }
+}
+
+TEST(SelectLayerKernels, OneEntryALayer) {
+  const gguf::File file = open(terrace::test::data_dir() / "tiny" / "tiny-mix.gguf");
+  const auto experts = manifest::find_experts(file);
+  const auto selected =
+      select_layer_kernels(*experts, kernels::detect_cpu_features(), std::nullopt, kernels::Activations::kQuantised);
+  ASSERT_TRUE(selected.ok()) << selected.error().text();
+  ASSERT_EQ(selected->size(), 2u);
+  EXPECT_EQ((*selected)[1].shape, expert_shape(experts->layers[1].shape));
+}
+
+TEST(SelectLayerKernels, TypeWithoutKernels_NamesTheBlock) {
+  const gguf::File file = open(terrace::test::data_dir() / "tiny" / "tiny-mix.gguf");
+  auto experts = *manifest::find_experts(file);
+  experts.layers[1].shape.types.down = TensorType::kQ5_1;
+  const auto selected =
+      select_layer_kernels(experts, kernels::detect_cpu_features(), std::nullopt, kernels::Activations::kQuantised);
+  ASSERT_FALSE(selected.ok());
+  EXPECT_EQ(selected.error().code(), ErrorCode::kUnsupported);
+  EXPECT_NE(selected.error().text().find("block 1"), std::string::npos) << selected.error().text();
+  EXPECT_NE(selected.error().text().find("Q5_1"), std::string::npos) << selected.error().text();
+}
+
+}  // namespace
+}  // namespace terrace::legs
