@@ -1,7 +1,9 @@
 // terrace status
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "common/base/console.h"
 #include "common/base/units.h"
@@ -47,21 +49,26 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"sessions", sessions}};
 }
 
+void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
+  if (sessions.empty()) return print_out("no sessions\n");
+  std::size_t width = std::string_view("coordinator").size();
+  for (const legs::NodeSessionStatus& s : sessions) width = std::max(width, s.coordinator.size());
+  print_out("sessions\n  {:<16}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n", "session",
+            "coordinator", width, "epoch", "experts", "batches", "rows", "pairs", "sent", "received", "compute");
+  for (const legs::NodeSessionStatus& s : sessions)
+    print_out("  {:016x}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms\n", s.session,
+              s.coordinator, width, s.epoch, s.experts, s.batches, s.rows, s.pairs, format_size(s.bytes_sent),
+              format_size(s.bytes_received), s.compute_us / 1000);
+}
+
 void print_table(const legs::NodeStatus& s) {
   print_out("{}  {}  terrace-node {}  boot {:016x}  numerics {}  isa {}\n", s.listen, s.state, s.version, s.boot_id,
             s.numerics_version, s.isa);
   print_out("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
             format_size(s.memory_used));
-  print_out("kernels");
-  for (const auto& [type, kernel] : s.kernels) print_out("  {}: {}", type, kernel);
-  print_out("\n");
-  if (s.sessions.empty()) print_out("no sessions\n");
-  for (const legs::NodeSessionStatus& session : s.sessions)
-    print_out(
-        "session {:016x}  {}  epoch {}  {} experts  {} batches  {} rows  {} pairs  {} sent  {} received  "
-        "{} ms computing\n",
-        session.session, session.coordinator, session.epoch, session.experts, session.batches, session.rows,
-        session.pairs, format_size(session.bytes_sent), format_size(session.bytes_received), session.compute_us / 1000);
+  print_out("kernels\n");
+  for (const auto& [type, kernel] : s.kernels) print_out("  {:<6}  {}\n", type, kernel);
+  print_sessions(s.sessions);
 }
 
 }  // namespace

@@ -112,6 +112,8 @@ TEST(Status, ASessionThatComputes_IsCountedLive) {
     return true;
   }));
   ASSERT_TRUE(session.is_object()) << "the run was over before it could be seen\n" << coordinator.err();
+  const std::string table = run_terrace({"status", "--node", node.address()}).out;
+  EXPECT_NE(table.find("sessions\n  session "), std::string::npos) << table;
   for (const char* key : {"epoch", "experts", "batches", "rows", "pairs", "bytes_sent", "bytes_received", "compute_us"})
     EXPECT_TRUE(session.contains(key) && session[key].is_number()) << key;
   EXPECT_EQ(session["experts"], 6 * 32);
