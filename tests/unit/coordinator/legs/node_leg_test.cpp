@@ -463,7 +463,7 @@ TEST_P(NodeLegTest, LostWithUnsentRows_TheirMemoryIsTheCallersAgain) {
   });
   std::vector<Ticket> tickets;
   std::vector<std::unique_ptr<TestBatch>> batches;
-  for (int i = 0; i < 16; ++i) {  // 11 MB, more than sockets hold
+  for (int i = 0; i < 28; ++i) {  // 20 MB, more than sockets hold
     batches.push_back(std::make_unique<TestBatch>(model(), 2, 700, 700, 8, Priority::kDecode, rng_));
     tickets.push_back(*leg.submit(batches.back()->batch));
   }
@@ -471,12 +471,13 @@ TEST_P(NodeLegTest, LostWithUnsentRows_TheirMemoryIsTheCallersAgain) {
     EXPECT_FALSE(collect(leg, tickets[i], 700).ok());
     batches[i].reset();  // a sanitizer sees it if it is read after this
   }
-  leg.close();
   {
     const std::lock_guard lock(mutex);
     stop = true;
   }
   blocker.join();
+  (void)node_->wait_for(wire::FrameType::kBatch, 2);  // there is room in the sockets again
+  leg.close();
 }
 
 TERRACE_OVER_TRANSPORTS(NodeLegTest);
