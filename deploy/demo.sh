@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 prompt=$'<|im_start|>user\nTell me a story about a penguin named Momo and a lost kite.<|im_end|>\n<|im_start|>assistant\n'
-story=(--prompt "$prompt" --max-tokens 400 --temperature 0.7 --seed 11)
+model=deploy/demo/demo-story-42m-q4_k_m.gguf
+story=(--model "$model" --prompt "$prompt" --max-tokens 400 --temperature 0.7 --seed 11)
 bin=build/release/bin
 work=$(mktemp -d)
 node_pids=()
