@@ -1,33 +1,10 @@
 // After warm-up a connection allocates nothing: operator new is replaced by one that counts.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/tcp/tcp.h"
 #include "tests/contract/transport_harness.h"
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, std::size_t(alignment)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/unit/count_allocations.h"
 
 namespace terrace::transport {
 namespace {
@@ -62,9 +39,9 @@ void expect_no_allocation_after_warm_up(std::unique_ptr<Transport> transport) {
     }
   };
   for (std::size_t i = 0; i < 40; ++i) round(i);
-  const std::uint64_t before = allocations;
+  const std::size_t before = terrace::test::allocations();
   for (std::size_t i = 0; i < 40; ++i) round(5 * i);
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(terrace::test::allocations() - before, 0u);
 }
 
 TEST(Allocations, Loopback_NoneAfterWarmUp) {
@@ -74,9 +51,9 @@ TEST(Allocations, Loopback_NoneAfterWarmUp) {
 TEST(Allocations, Tcp_NoneAfterWarmUp) { expect_no_allocation_after_warm_up(std::make_unique<TcpTransport>()); }
 
 TEST(Allocations, AreCounted) {
-  const std::uint64_t before = allocations;
+  const std::size_t before = terrace::test::allocations();
   const auto frame = make_frame(1, 4096);
-  EXPECT_GT(allocations - before, 0u);
+  EXPECT_GT(terrace::test::allocations() - before, 0u);
 }
 
 }  // namespace

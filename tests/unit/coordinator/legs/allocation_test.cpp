@@ -2,33 +2,11 @@
 // fake nodes beside it may do as they like).
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/node_leg.h"
 #include "tests/unit/coordinator/legs/fake_node.h"
-
-namespace {
-
-thread_local std::uint64_t allocations = 0;
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, std::size_t(alignment)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/unit/count_allocations.h"
 
 namespace terrace::legs {
 namespace {
@@ -119,17 +97,17 @@ TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
     for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 
-  const std::uint64_t before = allocations;
+  const std::size_t before = terrace::test::allocations_of_this_thread();
   for (int round = 0; round < 10; ++round)
     for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(terrace::test::allocations_of_this_thread() - before, 0u);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 }
 
 TEST_F(WholeStep, AllocationsAreCounted) {
-  const std::uint64_t before = allocations;
+  const std::size_t before = terrace::test::allocations_of_this_thread();
   const Sums sums(4);
-  EXPECT_GT(allocations - before, 0u);
+  EXPECT_GT(terrace::test::allocations_of_this_thread() - before, 0u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tests/unit/kernels/executor/count_allocations.h"
+#include "tests/unit/count_allocations.h"
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
 
