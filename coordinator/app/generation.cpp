@@ -97,7 +97,7 @@ class TextOutput {
     if (!out.stopped) emit(stops_.flush());
   }
   // The first error of on_text.
-  const Status& status() const { return status_; }
+  Status status() const { return status_; }
   std::string take() { return std::move(text_); }
 
  private:

@@ -1,6 +1,7 @@
 // terrace-node: the tier node daemon.
 #include <unistd.h>
 
+#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -27,16 +28,12 @@ std::filesystem::path cache_dir(const terrace::Environment& environment) {
   return terrace::manifest::default_cache_dir(xdg ? xdg->c_str() : nullptr, home ? home->c_str() : nullptr);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  terrace::prepare_standard_streams();
+int run(const std::vector<std::string>& arguments) {
   const terrace::Environment environment = terrace::Environment::of_process();
   terrace::node::NodeOptions options;
   terrace::OptionTable table = terrace::node::make_option_table(&options);
   for (const char* command : terrace::kTerraceCommands)
     table.add_sibling(command, {std::begin(terrace::kTerraceOptions), std::end(terrace::kTerraceOptions)});
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto outcome = table.parse(arguments, environment);
   if (!outcome.ok()) return fail(outcome.error());
   if (outcome->print) {
@@ -49,4 +46,15 @@ int main(int argc, char** argv) {
   for (const std::string& note : outcome->notes) log.info("{}", note);
   const terrace::Status served = terrace::node::run_node(options, cache_dir(environment), log);
   return served.ok() ? kExitOk : fail(served.error());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  terrace::prepare_standard_streams();
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {  // out of memory, or a library's own bug
+    return fail({terrace::ErrorCode::kInternal, error.what()});
+  }
 }
