@@ -26,9 +26,6 @@ OptionTable make_option_table(NodeOptions* options) {
                   "use exactly this instruction set; refused where the CPU lacks it")
       .default_text("the widest this CPU has");
   add_log_options(table, &options->log);
-  // Tables of the coordinator's commands in a shared terrace.toml are theirs.
-  for (const char* command : {"generate", "score", "tokenize", "detokenize", "inspect", "status", "selftest"})
-    table.add_sibling(command, {});
   return table;
 }
 
