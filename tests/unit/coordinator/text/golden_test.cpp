@@ -89,7 +89,7 @@ TEST_P(PublishedVocabulary, EqualsItsVectors) {
         << pair["text"];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PublishedVocabulary, ::testing::Values("gpt-2", "mpt"), [](const auto& parameter) {
+INSTANTIATE_TEST_SUITE_P(All, PublishedVocabulary, ::testing::Values("gpt-2", "mpt", "deepseek-llm"), [](const auto& parameter) {
   std::string name = parameter.param;
   std::erase(name, '-');
   return name;
