@@ -89,11 +89,12 @@ TEST_P(PublishedVocabulary, EqualsItsVectors) {
         << pair["text"];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PublishedVocabulary, ::testing::Values("gpt-2", "mpt", "deepseek-llm"), [](const auto& parameter) {
-  std::string name = parameter.param;
-  std::erase(name, '-');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, PublishedVocabulary, ::testing::Values("gpt-2", "mpt", "deepseek-llm"),
+                         [](const auto& parameter) {
+                           std::string name = parameter.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 // The comparison must see a vocabulary whose merges stand in the wrong order.
 TEST(TokenizerGolden, MergesInReverse_AreSeen) {
