@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -221,7 +222,7 @@ class GrpcNodeControl final : public NodeControl {
   Error corrupt(const std::string& what) const {
     return Error(ErrorCode::kCorrupt, fmt::format("{}: a wrong answer from the node: {}", address_, what));
   }
-  Status take_progress(const v1::AssignProgress& message, AssignProgress& progress) const;
+  Status take_progress(const v1::AssignProgress& message, std::uint64_t n_asked, AssignProgress& progress) const;
 
   std::string address_;
   ControlTimeouts timeouts_;
@@ -271,12 +272,13 @@ Result<NodeStatus> GrpcNodeControl::status() {
   return from_message(reply);
 }
 
-// Cancels a streaming call on which nothing came for a while: gRPC has a deadline for a call, not for silence.
-class SilenceGuard {
+// Cancels a streaming call that stands still: gRPC has a deadline for a call, none for the time between answers. An
+// answer that tells nothing new does not count, or a node that never gets ready could keep us waiting for ever.
+class StandstillGuard {
  public:
-  SilenceGuard(grpc::ClientContext& context, std::chrono::milliseconds limit)
+  StandstillGuard(grpc::ClientContext& context, std::chrono::milliseconds limit)
       : context_(context), limit_(limit), thread_([this] { watch(); }) {}
-  ~SilenceGuard() {
+  ~StandstillGuard() {
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
@@ -284,48 +286,66 @@ class SilenceGuard {
     changed_.notify_all();
     thread_.join();
   }
-  // Between heard() and listen() the time is ours (we may be sending slabs) and does not count.
-  void heard() { set_listening(false); }
-  void listen() { set_listening(true); }
+  // From here to listen() the time is ours (we may be sending slabs) and does not count.
+  void pause() {
+    const std::lock_guard lock(mutex_);
+    paused_at_ = Clock::now();
+    changed_.notify_all();
+  }
+  // Waits for the node again; `moved`: its last answer told something new.
+  void listen(bool moved) {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    stands_since_ = moved ? now : stands_since_ + (now - *paused_at_);
+    paused_at_.reset();
+    changed_.notify_all();
+  }
   bool fired() const { return fired_; }
 
  private:
-  void set_listening(bool listening) {
-    const std::lock_guard lock(mutex_);
-    listening_ = listening;
-    ++changes_;
-    changed_.notify_all();
-  }
+  using Clock = std::chrono::steady_clock;
+
   void watch() {
     std::unique_lock lock(mutex_);
     while (!done_) {
-      const std::uint64_t seen = changes_;
-      if (!listening_) {
-        changed_.wait(lock, [&] { return done_ || changes_ != seen; });
-        continue;
+      if (paused_at_) {
+        changed_.wait(lock);
+      } else if (Clock::now() < stands_since_ + limit_) {
+        changed_.wait_until(lock, stands_since_ + limit_);
+      } else {
+        fired_ = true;
+        context_.TryCancel();
+        return;
       }
-      if (changed_.wait_for(lock, limit_, [&] { return done_ || changes_ != seen; })) continue;
-      fired_ = true;
-      context_.TryCancel();
-      return;
     }
   }
+
   grpc::ClientContext& context_;
   const std::chrono::milliseconds limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t changes_ = 0;
-  bool listening_ = true;
+  Clock::time_point stands_since_ = Clock::now();
+  std::optional<Clock::time_point> paused_at_;
   bool done_ = false;
   std::atomic<bool> fired_{false};
   std::thread thread_;
 };
 
-Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, AssignProgress& progress) const {
+// The answer tells something that the one before did not. Both can be told only so often: slabs_ready by its bound, and
+// a slab that is wanted twice ends the call. bytes_ready has no such bound.
+bool moved(const AssignProgress& now, const AssignProgress& before) {
+  return now.ready || !now.wanted.empty() || now.slabs_ready > before.slabs_ready;
+}
+
+Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, std::uint64_t n_asked,
+                                      AssignProgress& progress) const {
   progress.ready = message.ready();
   progress.slabs_total = message.slabs_total();
   progress.slabs_ready = message.slabs_ready();
   progress.bytes_ready = message.bytes_ready();
+  if (progress.slabs_ready > progress.slabs_total || progress.slabs_total > n_asked)
+    return corrupt(fmt::format("{} of {} slabs are ready there, and we asked for {}", progress.slabs_ready,
+                               progress.slabs_total, n_asked));
   progress.wanted.clear();
   for (const v1::LayerShare& layer : message.wanted()) {
     LayerExperts wanted;
@@ -344,24 +364,28 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   v1::AssignRequest message;
   message.set_session(session);
   message.set_epoch(epoch);
+  std::uint64_t n_asked = 0;
   for (const LayerExperts& layer : share) {
+    n_asked += layer.experts.size();
     v1::LayerShare* entry = message.add_layers();
     entry->set_layer(layer.layer);
     for (const std::uint16_t expert : layer.experts) entry->add_experts(expert);
   }
   grpc::ClientContext context;
-  SilenceGuard guard(context, timeouts_.progress);
+  StandstillGuard guard(context, timeouts_.progress);
   auto reader = stub_->Assign(&context, message);
   v1::AssignProgress answer;
+  AssignProgress before;
   bool ready = false;
   Status failed;
   while (failed.ok() && reader->Read(&answer)) {
-    guard.heard();
+    guard.pause();
     AssignProgress progress;
-    failed = ready ? corrupt("it went on with Assign after it was ready") : take_progress(answer, progress);
+    failed = ready ? corrupt("it went on with Assign after it was ready") : take_progress(answer, n_asked, progress);
     if (failed.ok()) failed = on_progress(progress);
     ready = progress.ready;
-    guard.listen();
+    guard.listen(moved(progress, before));
+    before = std::move(progress);
   }
   if (!failed.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();

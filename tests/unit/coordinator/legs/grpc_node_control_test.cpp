@@ -237,6 +237,31 @@ TEST_F(ScriptedNode, SilentAssign_Deadline) {
   expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
 }
 
+TEST_F(ScriptedNode, AnswersThatTellNothingNew_AreNoProgress) {
+  service_.assign = [](grpc::ServerContext& context, Writer& writer) {
+    v1::AssignProgress progress;
+    progress.set_slabs_total(3);
+    progress.set_slabs_ready(1);
+    for (std::uint64_t i = 0; !context.IsCancelled(); ++i) {
+      progress.set_bytes_ready(i);
+      writer.Write(progress);
+      std::this_thread::sleep_for(5ms);
+    }
+    return grpc::Status::CANCELLED;
+  };
+  expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
+}
+
+TEST_F(ScriptedNode, MoreSlabsReadyThanAskedFor_Corrupt) {
+  service_.assign = [](grpc::ServerContext&, Writer& writer) {
+    v1::AssignProgress progress;
+    progress.set_slabs_total(4);
+    writer.Write(progress);
+    return grpc::Status::OK;
+  };
+  expect_error(assign(kPatient, go_on).error(), ErrorCode::kCorrupt, address_, "we asked for 3");
+}
+
 TEST_F(ScriptedNode, OurOwnTimeInAssign_IsNotTheNodes) {
   service_.assign = [](grpc::ServerContext&, Writer& writer) {
     v1::AssignProgress progress;
