@@ -41,7 +41,7 @@ enum class FrameType : std::uint8_t {
   kSlab = 12,    // weights lane: a piece of a slab: kSlab, kSlabBytes
 };
 
-// A session has one connection a lane (design.md 4).
+// A session has one connection a lane (docs/wire.md 2).
 enum class Lane : std::uint8_t { kLatency = 0, kBulk = 1, kWeights = 2 };
 inline constexpr std::size_t kLanes = 3;
 const char* name(Lane lane);

@@ -136,7 +136,8 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::s
     tenths = std::max(tenths, now);
   };
   TERRACE_RETURN_IF_ERROR(session->take_share(owners, leg, on_progress));
-  notes.print("{}: ready, {} slabs, {} sent", address, owners.n_slabs(leg),
+  notes.print("{}: ready, {} slabs{}, {} sent", address, owners.n_slabs(leg),
+              session->node_has_model() ? " from its own file" : "",
               format_size(session->leg().counters().weight_bytes_sent));
   return session;
 }

@@ -37,7 +37,7 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("max-tokens", &o->max_tokens, "stop after so many tokens").short_name('n').range(0, 1ULL << 40);
   table.add("stop", &o->stops, "stop before this text");
   table.add("no-special", &o->no_special, "special tokens in the prompt are plain text, no BOS; the output shows them");
-  table.add("stream", &o->stream, "print text as it is made");
+  table.add("stream", &o->stream, "print text as it is made; not with --json");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
   table.group("Sampling");
   sampler::SamplingOptions& s = o->sampling;
@@ -125,6 +125,8 @@ Status run_generate(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
+  if (o.stream && o.model.json)
+    return Error(ErrorCode::kInvalidArgument, "--stream and --json: the object is printed whole at the end; give one");
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
   if (const auto stops = text::StopMatcher::make(o.stops); !stops.ok()) return stops.error();
   TERRACE_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o));

@@ -11,7 +11,7 @@ namespace terrace::app {
 
 inline constexpr std::uint32_t kNumericsVersion = 1;
 
-// The array "legs" of cli.md.
+// The array "legs" of --json.
 nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs);
 
 // A table on stderr: experts, share of pairs, bytes on the wire a token, waiting and computing. `tokens`: rows that

@@ -50,7 +50,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .range(1, 16384);
   table.group("Machines");
   table.add("node", &options->nodes, "a tier node that computes some of the experts").value_name("HOST:PORT");
-  table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a .json file")
+  table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a JSON file")
       .value_name("SPEC|FILE")
       .default_text("even, by id order");
   table.add("threads", &options->threads, "threads that compute, here")

@@ -1,4 +1,4 @@
-// The options of every command that runs a model (cli.md: common flags).
+// The options of every command that runs a model (README.md, using it).
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ OptionTable make_table(ScoreOptions* o) {
   table.add("text", &o->text, "a text file; special tokens in it are found");
   table.add("ids", &o->ids, "a file with a JSON array of token ids");
   table.add("chunk", &o->chunk, "tokens of a fresh sequence each; a shorter rest is left out").range(2, 1 << 20);
-  table.add("json", &o->model.json, "JSON is the only form of this command's result, with or without the flag");
+  table.add("json", &o->model.json, "print the JSON object on one line");
   add_model_options(table, &o->model);
   return table;
 }
@@ -138,7 +138,10 @@ Status run_score(const CommandContext& context) {
   json["tokens"] = tokens;
   json["nll"] = mean;
   json["ppl"] = std::exp(mean);
-  print_json_line(json);
+  if (o.model.json)
+    print_json_line(json);
+  else
+    print_out("{}\n", json.dump(2));
   return {};
 }
 

@@ -20,7 +20,7 @@ struct StatusOptions {
 
 OptionTable make_table(StatusOptions* o) {
   OptionTable table("terrace status", "Shows what a tier node is and does.");
-  table.add("node", &o->node, "the node, one").value_name("HOST:PORT").required();
+  table.add("node", &o->node, "the node to ask, exactly one").value_name("HOST:PORT").required();
   table.add("json", &o->json, "print one JSON object");
   return table;
 }

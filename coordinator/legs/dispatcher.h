@@ -1,5 +1,6 @@
 // Cuts a layer's rows into one batch per leg by the epoch's owner table, hands them out (nodes first), and adds the
-// legs' integer sums (design.md 2). Placement cannot change a bit: sums are integers, and a pair is computed once.
+// legs' integer sums (docs/architecture.md, one layer of one step). Placement cannot change a bit: sums are integers,
+// and a pair is computed once.
 #pragma once
 
 #include <cstdint>

@@ -112,9 +112,6 @@ class GrpcNodeControl final : public NodeControl {
     node.numerics_version = reply.numerics_version();
     node.boot_id = reply.boot_id();
     node.isa = printable(reply.isa());
-    node.memory_budget = reply.memory_budget();
-    node.memory_free = reply.memory_free();
-    node.threads = reply.threads();
     return node;
   }
 

@@ -27,8 +27,6 @@ struct NodeDescription {
   std::uint32_t numerics_version = 0;
   std::uint64_t boot_id = 0;
   std::string isa;
-  std::uint64_t memory_budget = 0, memory_free = 0;  // bytes
-  std::uint32_t threads = 0;
 };
 
 struct SessionRequest {

@@ -69,6 +69,8 @@ class NodeSession {
   Status take_share(const OwnerTable& owners, std::size_t leg, FunctionRef<void(const ShareProgress&)> on_progress);
 
   NodeLeg& leg() { return *leg_; }
+  // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
+  bool node_has_model() const { return opened_.has_model; }
 
  private:
   NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);

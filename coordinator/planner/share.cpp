@@ -151,7 +151,8 @@ Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, cons
 }
 
 Result<legs::OwnerTable> share_from_flag(const std::string& text, const ShareInput& input) {
-  if (text.ends_with(".json")) return read_share_file(text, input);
+  // A spec names at least one leg, and so holds an '='.
+  if (text.find('=') == std::string::npos || text.ends_with(".json")) return read_share_file(text, input);
   return parse_share(text, input);
 }
 

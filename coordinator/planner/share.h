@@ -33,7 +33,7 @@ struct ShareInput {
 Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& input);
 // The same from a file of the JSON form above. kNotFound, kIo name the file.
 Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, const ShareInput& input);
-// `text` is a share spec, or names a file that ends in .json.
+// `text` is a share spec, or names a file: it has no '=', or ends in .json.
 Result<legs::OwnerTable> share_from_flag(const std::string& text, const ShareInput& input);
 
 // Experts in id order, cut into as many equal runs as there are legs, the host's first; without nodes the host owns

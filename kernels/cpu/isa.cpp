@@ -1,7 +1,5 @@
 #include "kernels/cpu/isa.h"
 
-#include <fmt/core.h>
-
 namespace terrace::kernels {
 namespace {
 constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2};
@@ -15,16 +13,6 @@ const char* name(Isa isa) {
       return "avx2";
   }
   return "unknown";
-}
-
-Result<Isa> parse_isa(std::string_view text) {
-  std::string known;
-  for (Isa isa : kIsas) {
-    if (text == name(isa)) return isa;
-    known += known.empty() ? name(isa) : std::string(", ") + name(isa);
-  }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("unknown instruction set \"{}\"; this build has {}", text, known));
 }
 
 std::vector<Isa> CpuFeatures::isas() const {

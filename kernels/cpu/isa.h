@@ -14,8 +14,6 @@ namespace terrace::kernels {
 enum class Isa { kScalar, kAvx2 };
 
 const char* name(Isa isa);  // "scalar", "avx2"
-// kInvalidArgument: unknown name; the text lists the known ones.
-Result<Isa> parse_isa(std::string_view name);
 
 // What this machine (and the operating system's saving of registers) allows.
 struct CpuFeatures {

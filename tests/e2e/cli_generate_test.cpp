@@ -240,7 +240,7 @@ TEST(GenerateUtf8, RandomBytes_NeverHalfACharacter) {
   EXPECT_NE(whole.find("\xef\xbf\xbd"), std::string::npos) << "no broken sequence came up; choose another seed";
   flags.emplace_back("--stream");
   EXPECT_EQ(run_terrace(flags).out, whole);
-  flags.emplace_back("--json");
+  flags.back() = "--json";
   EXPECT_EQ(run_terrace_json(flags)["text"].get<std::string>() + "\n", whole);
 }
 

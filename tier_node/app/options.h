@@ -1,4 +1,4 @@
-// The flags of terrace-node (cli.md): declared beside the struct they fill.
+// The flags of terrace-node: declared beside the struct they fill.
 #pragma once
 
 #include <cstdint>

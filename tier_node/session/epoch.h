@@ -44,7 +44,7 @@ class Epoch {
 };
 using EpochRef = std::shared_ptr<const Epoch>;
 
-// The live epochs of a session (design.md 2). One thread at a time: the session's lock.
+// The live epochs of a session (docs/architecture.md). One thread at a time: the session's lock.
 class EpochBook {
  public:
   // At most so many live epochs may each have brought slabs.

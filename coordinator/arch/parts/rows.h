@@ -32,6 +32,9 @@ class RowFailures {
   // Zeroes values[0, n) and notes the row's failure, unless it has one already. `what` is a literal: "router logits".
   // Distinct rows may be set from distinct threads.
   void fail(std::size_t row, std::uint32_t layer, const char* what, float* values, std::size_t n);
+  // The same for the sum over a row's experts: legs say which row failed, so the error names all experts of the row.
+  void fail_experts(std::size_t row, std::uint32_t layer, std::span<const std::uint16_t> experts, float* values,
+                    std::size_t n);
   // "position 12 of stream 0: the router logits of layer 3 are not finite"
   Error error(std::size_t row, const StepRow& at) const;
 
@@ -39,6 +42,7 @@ class RowFailures {
   struct First {
     std::uint32_t layer = kNoLayer;
     const char* what = nullptr;
+    std::vector<std::uint16_t> experts;  // where it was one of these
   };
   std::vector<First> first_;
 };

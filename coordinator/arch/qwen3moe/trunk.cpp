@@ -260,7 +260,8 @@ Status Qwen3MoeTrunk::run_experts(std::uint32_t layer) {
 void Qwen3MoeTrunk::add_experts(std::size_t row, std::uint32_t layer) {
   const std::int64_t* sums = buffers_.sums.data() + row * d_model();
   if (buffers_.failed[row] != 0 || !ops_.from_fixed(sums, d_model(), options_.shift, delta(row)))
-    failures_.fail(row, layer, "expert outputs", delta(row), d_model());
+    failures_.fail_experts(row, layer, std::span(buffers_.experts).subspan(row * model_.info.top_k, model_.info.top_k),
+                           delta(row), d_model());
   add_delta(row, layer, "residual values after the experts");
 }
 

@@ -15,7 +15,6 @@ constexpr std::size_t bytes(KvType type) { return type == KvType::kF16 ? 2 : 4; 
 // Positions of one cache block, and of one split of docs/numerics.md 8: eight blocks.
 inline constexpr std::size_t kKvBlockPositions = 32;
 inline constexpr std::size_t kSplitPositions = 256;
-inline constexpr std::size_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
 
 // One KV head of one block of one layer, in the cache's type:
 //   K  [head_dim, kKvBlockPositions]   transposed, so that scores of 32 keys are one chain of vector fmas

@@ -118,6 +118,15 @@ TEST_F(ShareFile, BadFiles_NameFileAndPlace) {
     EXPECT_NE(table.error().text().find(path), std::string::npos) << table.error().text();
   }
   EXPECT_EQ(share_from_flag("/nonexistent/share.json", input()).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(share_from_flag("", input()).error().code(), ErrorCode::kNotFound);
+}
+
+TEST_F(ShareFile, TextWithoutALeg_NamesAFile) {
+  const std::string json = write(R"({"layers":[{"host":"0-15"}]})");
+  const std::string other = json + ".txt";
+  std::filesystem::copy_file(json, other);
+  written_.push_back(other);
+  EXPECT_TRUE(share_from_flag(other, input()).ok());
 }
 
 TEST(Share, EvenShare_CutsByIdOrderHostFirst) {
