@@ -46,9 +46,9 @@ class ByteReader {
 
   Result<std::span<const std::byte>> take(std::uint64_t n, std::string_view what) {
     if (n > left()) {
-      return Error(
-          ErrorCode::kCorrupt,
-          fmt::format("{} at byte {} takes {} bytes and {} are left: truncated or damaged", what, offset_, n, left()));
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("{} at offset {} takes {} bytes and {} are left: truncated or damaged", what, offset_, n,
+                               left()));
     }
     const auto taken = bytes_.subspan(offset_, n);
     offset_ += n;

@@ -28,13 +28,15 @@ Result<File> File::open(const std::filesystem::path& path) {
 }
 
 Status File::open_split_set(const SplitKeys& first) {
-  if (auto status = check_first_shard(path(), first); !status.ok()) return status.error().in(path().string());
+  if (auto status = check_first_shard(path(), metadata(), first); !status.ok())
+    return status.error().in(path().string());
   for (std::uint32_t no = 1; no < first.count; ++no) TERRACE_RETURN_IF_ERROR(open_later_shard(no, first));
   std::uint64_t n_tensors = 0;
   for (const Shard& shard : shards_) n_tensors += shard.table.tensors.size();
   if (!first.n_tensors || *first.n_tensors == n_tensors) return {};
-  return Error(ErrorCode::kCorrupt, fmt::format("{}: split.tensors.count is {}, the {} shards hold {} tensors",
-                                                path().string(), *first.n_tensors, first.count, n_tensors));
+  return Error(ErrorCode::kCorrupt,
+               fmt::format("{} is {}, the {} shards hold {} tensors", key_place("split.tensors.count"),
+                           *first.n_tensors, first.count, n_tensors));
 }
 
 Status File::open_later_shard(std::uint32_t no, const SplitKeys& first) {
@@ -61,15 +63,23 @@ Status File::gather_tensors() {
   }
   by_name_.resize(tensors_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);
-  std::sort(by_name_.begin(), by_name_.end(),
-            [&](std::uint32_t a, std::uint32_t b) { return tensors_[a].name < tensors_[b].name; });
+  std::stable_sort(by_name_.begin(), by_name_.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return tensors_[a].name < tensors_[b].name; });
   const auto twice = std::adjacent_find(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
     return tensors_[a].name == tensors_[b].name;
   });
   if (twice == by_name_.end()) return {};
   return Error(ErrorCode::kCorrupt,
-               fmt::format("{}: tensor {} is in {} too: a shard doubled", path(tensors_[*twice].shard).string(),
-                           tensors_[*twice].name, path(tensors_[*(twice + 1)].shard).string()));
+               fmt::format("{} is in {} too: a shard doubled", tensor_place(tensors_[*(twice + 1)]),
+                           path(tensors_[*twice].shard).string()));
+}
+
+std::string File::key_place(std::string_view key) const {
+  return fmt::format("{}: {}", path().string(), metadata().place(key));
+}
+
+std::string File::tensor_place(const TensorInfo& tensor) const {
+  return fmt::format("{}: {}", path(tensor.shard).string(), tensor.place());
 }
 
 const TensorInfo* File::find_tensor(std::string_view name) const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,9 @@ class File {
   // Keys of the first shard. The getters are those of Metadata (metadata.h), their errors name the file too.
   const Metadata& metadata() const { return shards_[0].table.metadata; }
   const Value* find(std::string_view key) const { return metadata().find(key); }
+  // How messages name a key, there or missing, and a tensor: "FILE: key K (offset N)", "FILE: tensor T (offset N)".
+  std::string key_place(std::string_view key) const;
+  std::string tensor_place(const TensorInfo& tensor) const;
 
   Result<std::uint32_t> get_u32(std::string_view key) const { return in_file(metadata().get_u32(key)); }
   Result<std::uint64_t> get_u64(std::string_view key) const { return in_file(metadata().get_u64(key)); }

@@ -11,13 +11,9 @@
 namespace terrace::gguf {
 namespace {
 
-std::string where(std::string_view key, const Value& value) {
-  return fmt::format("key {} (offset {})", escaped(key), value.offset);
-}
-
 Error wrong_type(std::string_view key, const Value& value, std::string_view wanted) {
-  return Error(ErrorCode::kCorrupt,
-               fmt::format("{} has the type {}; {} is needed", where(key, value), value.type_text(), wanted));
+  return Error(ErrorCode::kCorrupt, fmt::format("{} has the type {}; {} is needed", key_place(key, value.offset),
+                                                value.type_text(), wanted));
 }
 
 template <class Integer>
@@ -25,15 +21,16 @@ Result<Integer> to_integer(std::string_view key, const Value& value) {
   if (const auto fits = value.integer<Integer>()) return *fits;
   if (!value.integer<std::uint64_t>() && !value.integer<std::int64_t>()) return wrong_type(key, value, "an integer");
   using Limits = std::numeric_limits<Integer>;
-  return Error(ErrorCode::kCorrupt, fmt::format("{} is {}; {} to {} is the range", where(key, value), value.text(),
-                                                Limits::min(), Limits::max()));
+  return Error(ErrorCode::kCorrupt, fmt::format("{} is {}; {} to {} is the range", key_place(key, value.offset),
+                                                value.text(), Limits::min(), Limits::max()));
 }
 
 Result<float> to_float(std::string_view key, const Value& value) {
   const auto wide = value.floating();
   if (!wide) return wrong_type(key, value, "a float");
   if (std::isfinite(*wide) && std::abs(*wide) > std::numeric_limits<float>::max())
-    return Error(ErrorCode::kCorrupt, fmt::format("{} is {}, too large for a f32", where(key, value), *wide));
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("{} is {}, too large for a f32", key_place(key, value.offset), *wide));
   return static_cast<float>(*wide);
 }
 
@@ -49,7 +46,7 @@ Result<std::string_view> to_string(std::string_view key, const Value& value) {
 
 Result<const Value*> require(const Metadata& metadata, std::string_view key) {
   if (const Value* value = metadata.find(key)) return value;
-  return Error(ErrorCode::kNotFound, fmt::format("key {} is missing", escaped(key)));
+  return Error(ErrorCode::kNotFound, fmt::format("{} is missing", metadata.place(key)));
 }
 
 template <class T>
@@ -95,14 +92,20 @@ Status Metadata::seal() {
   });
   if (twice == by_key_.end()) return {};
   const KeyValue& second = entries_[*(twice + 1)];
-  return Error(ErrorCode::kCorrupt, fmt::format("{} stands twice, first at offset {}", where(second.key, second.value),
-                                                entries_[*twice].value.offset));
+  return Error(ErrorCode::kCorrupt,
+               fmt::format("{} stands twice, first at offset {}", key_place(second.key, second.value.offset),
+                           entries_[*twice].value.offset));
 }
 
 const Value* Metadata::find(std::string_view key) const {
   const auto at = std::lower_bound(by_key_.begin(), by_key_.end(), key,
                                    [&](std::uint32_t i, std::string_view k) { return entries_[i].key < k; });
   return at != by_key_.end() && entries_[*at].key == key ? &entries_[*at].value : nullptr;
+}
+
+std::string Metadata::place(std::string_view key) const {
+  const Value* value = find(key);
+  return key_place(key, value == nullptr ? std::nullopt : std::optional(value->offset));
 }
 
 Result<std::uint32_t> Metadata::get_u32(std::string_view key) const {

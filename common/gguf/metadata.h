@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Metadata {
 
   std::span<const KeyValue> entries() const { return entries_; }  // in file order
   const Value* find(std::string_view key) const;                  // nullptr when missing
+  std::string place(std::string_view key) const;                  // key_place() (text.h) of a key, there or missing
 
   Result<std::uint32_t> get_u32(std::string_view key) const;
   Result<std::uint64_t> get_u64(std::string_view key) const;

@@ -11,6 +11,10 @@ namespace terrace::gguf {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
+// The header's numbers, as messages name them.
+constexpr std::string_view kVersion = "the version (offset 4)";
+constexpr std::string_view kTensorCount = "the tensor count (offset 8)";
+constexpr std::string_view kKeyCount = "the key count (offset 16)";
 // The least an entry of the table takes: a one-byte name and one dimension.
 constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
@@ -25,22 +29,23 @@ struct Header {
 Status check_version(std::uint32_t version) {
   if (version != 0 && (version & 0xffff) == 0)
     return Error(ErrorCode::kUnsupported,
-                 fmt::format("version {:#010x}: a big-endian file; little-endian ones are read", version));
+                 fmt::format("{} is {:#010x}: a big-endian file; little-endian ones are read", kVersion, version));
   if (version < 2 || version > 3)
-    return Error(ErrorCode::kUnsupported, fmt::format("version {} of GGUF; 2 and 3 can be read", version));
+    return Error(ErrorCode::kUnsupported, fmt::format("{} is {}; 2 and 3 can be read", kVersion, version));
   return {};
 }
 
 Status check_count(std::string_view what, std::uint64_t count, std::uint64_t least_bytes, std::uint64_t left) {
   if (count <= left / least_bytes) return {};
-  return corrupt(fmt::format("the {} is {}, at least {} bytes each, and {} bytes are left: truncated or damaged", what,
+  return corrupt(fmt::format("{} is {}, at least {} bytes each, and {} bytes are left: truncated or damaged", what,
                              count, least_bytes, left));
 }
 
 Result<Header> read_header(ByteReader& in) {
-  if (in.left() < kMagic.size()) return corrupt(fmt::format("{} bytes are too short for a GGUF file", in.left()));
+  if (in.left() < kMagic.size())
+    return corrupt(fmt::format("it ends at offset {}, too short for a GGUF file", in.left()));
   const std::string_view magic = as_text(in.take(kMagic.size(), "the magic").value());
-  if (magic != kMagic) return corrupt(fmt::format("no GGUF file: the magic is \"{}\"", escaped(magic)));
+  if (magic != kMagic) return corrupt(fmt::format("no GGUF file: the magic (offset 0) is \"{}\"", escaped(magic)));
   Header header;
   TERRACE_ASSIGN_OR_RETURN(header.version, in.read<std::uint32_t>("the version"));
   TERRACE_RETURN_IF_ERROR(check_version(header.version));
@@ -48,7 +53,7 @@ Result<Header> read_header(ByteReader& in) {
   TERRACE_ASSIGN_OR_RETURN(header.n_keys, in.read<std::uint64_t>("the key count"));
   // Nothing is allocated by this count, so a cut file is told by the key in which it ends.
   if (header.n_keys > kMaxElements)
-    return corrupt(fmt::format("the key count is {}; {} is the limit", header.n_keys, kMaxElements));
+    return corrupt(fmt::format("{} is {}; {} is the limit", kKeyCount, header.n_keys, kMaxElements));
   return header;
 }
 
@@ -82,7 +87,7 @@ Status read_array(ByteReader& in, Value& value) {
   const std::uint64_t least = strings ? sizeof(std::uint64_t) : scalar_bytes(value.element);
   if (value.count > kMaxElements)
     return corrupt(fmt::format("the element count is {}; {} is the limit", value.count, kMaxElements));
-  TERRACE_RETURN_IF_ERROR(check_count("element count", value.count, least, in.left()));
+  TERRACE_RETURN_IF_ERROR(check_count("the element count", value.count, least, in.left()));
   TERRACE_ASSIGN_OR_RETURN(value.bytes,
                            strings ? take_strings(in, value.count) : in.take(value.count * least, "the elements"));
   return value.element == ValueType::kBool ? check_bools(value.bytes) : Status();
@@ -112,8 +117,9 @@ Result<Metadata> read_metadata(ByteReader& in, std::uint64_t n_keys) {
     const std::uint64_t at = in.offset();
     auto key = read_name(in, "key", kMaxKeyBytes);
     if (!key.ok()) return key.error().in(fmt::format("key {} of {} (offset {})", i + 1, n_keys, at));
+    const std::uint64_t value_at = in.offset();
     auto value = read_value(in);
-    if (!value.ok()) return value.error().in(fmt::format("key {} (offset {})", escaped(*key), at));
+    if (!value.ok()) return value.error().in(key_place(*key, value_at));
     metadata.add({*key, *value});
   }
   TERRACE_RETURN_IF_ERROR(metadata.seal());
@@ -122,15 +128,15 @@ Result<Metadata> read_metadata(ByteReader& in, std::uint64_t n_keys) {
 
 // u32 and nothing else: the format fixes this key's type, since everything after depends on it.
 Result<std::uint32_t> read_alignment(const Metadata& metadata) {
-  const Value* value = metadata.find("general.alignment");
+  constexpr std::string_view kKey = "general.alignment";
+  const Value* value = metadata.find(kKey);
   if (value == nullptr) return kDefaultAlignment;
   if (value->type != ValueType::kU32)
-    return corrupt(fmt::format("key general.alignment (offset {}) has the type {}; u32 is needed", value->offset,
-                               value->type_text()));
+    return corrupt(fmt::format("{} has the type {}; u32 is needed", metadata.place(kKey), value->type_text()));
   const auto alignment = load<std::uint32_t>(value->bytes.data());
   if (alignment < kMinAlignment || !std::has_single_bit(alignment))
-    return corrupt(fmt::format("key general.alignment (offset {}) is {}; a power of two of at least {} is needed",
-                               value->offset, alignment, kMinAlignment));
+    return corrupt(fmt::format("{} is {}; a power of two of at least {} is needed", metadata.place(kKey), alignment,
+                               kMinAlignment));
   return alignment;
 }
 
@@ -140,10 +146,10 @@ Result<std::string_view> read_string(ByteReader& in, std::string_view what, std:
   TERRACE_ASSIGN_OR_RETURN(const auto length, in.read<std::uint64_t>(fmt::format("the {} length", what)));
   const std::uint64_t at = in.offset();
   if (length > in.left())
-    return corrupt(fmt::format("the {} length is {} at byte {} and {} bytes are left: truncated or damaged", what,
+    return corrupt(fmt::format("the {} length is {} at offset {} and {} bytes are left: truncated or damaged", what,
                                length, at, in.left()));
   if (length > max_bytes)
-    return corrupt(fmt::format("the {} length is {} at byte {}; {} is the limit", what, length, at, max_bytes));
+    return corrupt(fmt::format("the {} length is {} at offset {}; {} is the limit", what, length, at, max_bytes));
   return as_text(in.take(length, what).value());
 }
 
@@ -161,7 +167,7 @@ Result<ShardTable> parse_shard(std::span<const std::byte> bytes) {
   shard.version = header.version;
   TERRACE_ASSIGN_OR_RETURN(shard.metadata, read_metadata(in, header.n_keys));
   TERRACE_ASSIGN_OR_RETURN(shard.alignment, read_alignment(shard.metadata));
-  TERRACE_RETURN_IF_ERROR(check_count("tensor count", header.n_tensors, kMinTensorBytes, in.left()));
+  TERRACE_RETURN_IF_ERROR(check_count(kTensorCount, header.n_tensors, kMinTensorBytes, in.left()));
   TERRACE_ASSIGN_OR_RETURN(shard.tensors, read_tensor_table(in, header.n_tensors));
   shard.data_start = (in.offset() + shard.alignment - 1) / shard.alignment * shard.alignment;
   TERRACE_RETURN_IF_ERROR(place_tensors(shard, bytes.size()));

@@ -32,11 +32,14 @@ struct TensorInfo {
   std::uint32_t n_dims = 0;                                  // 1..4
   std::uint64_t bytes = 0;
   std::uint32_t shard = 0;
-  std::uint64_t file_offset = 0;  // absolute, in its shard
+  std::uint64_t file_offset = 0;   // of the data; absolute, in its shard
+  std::uint64_t table_offset = 0;  // of the entry in the tensor table; absolute, in its shard
 
   std::uint64_t n_values() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
   // "[2048, 768, 128]"
   std::string shape_text() const;
+  // How messages name it: "tensor T (offset N)", N being table_offset, where name, shape and type stand.
+  std::string place() const;
 };
 
 // Sets tensor.bytes from type and shape. kCorrupt: no row of whole blocks, a dimension of 0, or a product beyond 63

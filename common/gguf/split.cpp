@@ -43,27 +43,29 @@ Result<std::optional<SplitKeys>> read_split_keys(const Metadata& metadata) {
   keys.count = count;
   TERRACE_ASSIGN_OR_RETURN(keys.no, metadata.get_u32("split.no"));
   if (keys.no >= count)
-    return corrupt(fmt::format("split.no is {} and split.count {}: the first shard has number 0", keys.no, count));
+    return corrupt(fmt::format("{} is {} and split.count {}: the first shard has number 0", metadata.place("split.no"),
+                               keys.no, count));
   if (metadata.find("split.tensors.count") != nullptr) {
     TERRACE_ASSIGN_OR_RETURN(keys.n_tensors, metadata.get_u64("split.tensors.count"));
   }
   return std::optional<SplitKeys>(keys);
 }
 
-Status check_first_shard(const std::filesystem::path& path, const SplitKeys& keys) {
+Status check_first_shard(const std::filesystem::path& path, const Metadata& metadata, const SplitKeys& keys) {
   auto name = parse_split_name(path);
   if (keys.no != 0) {
     if (name) name->number = 1;
     const std::string first = name ? name->file_name() : std::string("the first shard");
-    return Error(ErrorCode::kInvalidArgument, fmt::format("this is shard {} of {} (split.no {}); open {} instead",
-                                                          keys.no + 1, keys.count, keys.no, first));
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} is {}: this is shard {} of {}; open {} instead", metadata.place("split.no"), keys.no,
+                             keys.no + 1, keys.count, first));
   }
   if (keys.count == 1) return {};
   if (!name || name->number != 1 || name->count != keys.count)
     return corrupt(
-        fmt::format("this is shard 1 of {} (split.count {}), so its name must end in -00001-of-{:05}.gguf for "
-                    "the others to be found beside it",
-                    keys.count, keys.count, keys.count));
+        fmt::format("{} is {}: this is shard 1 of {}, so its name must end in -00001-of-{:05}.gguf for the others to "
+                    "be found beside it",
+                    metadata.place("split.count"), keys.count, keys.count, keys.count));
   return {};
 }
 
@@ -71,13 +73,14 @@ Status check_later_shard(const Metadata& metadata, std::uint32_t no, const Split
   TERRACE_ASSIGN_OR_RETURN(const auto keys, read_split_keys(metadata));
   if (!keys) return corrupt("no split.count: this is a whole file under a shard's name");
   if (keys->count != first.count)
-    return corrupt(
-        fmt::format("split.count is {}, {} in the first shard: from another split", keys->count, first.count));
+    return corrupt(fmt::format("{} is {}, {} in the first shard: from another split", metadata.place("split.count"),
+                               keys->count, first.count));
   if (keys->no != no)
-    return corrupt(fmt::format("split.no is {}, its name says {}: a shard doubled or renamed", keys->no, no));
+    return corrupt(fmt::format("{} is {}, its name says {}: a shard doubled or renamed", metadata.place("split.no"),
+                               keys->no, no));
   if (keys->n_tensors && first.n_tensors && *keys->n_tensors != *first.n_tensors)
-    return corrupt(fmt::format("split.tensors.count is {}, {} in the first shard: from another split", *keys->n_tensors,
-                               *first.n_tensors));
+    return corrupt(fmt::format("{} is {}, {} in the first shard: from another split",
+                               metadata.place("split.tensors.count"), *keys->n_tensors, *first.n_tensors));
   return {};
 }
 

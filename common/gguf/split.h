@@ -33,7 +33,7 @@ struct SplitKeys {
 Result<std::optional<SplitKeys>> read_split_keys(const Metadata& metadata);
 
 // The file that was opened is the first shard and is named like one. The error says which file to open instead.
-Status check_first_shard(const std::filesystem::path& path, const SplitKeys& keys);
+Status check_first_shard(const std::filesystem::path& path, const Metadata& metadata, const SplitKeys& keys);
 // A later shard says of itself what its place says.
 Status check_later_shard(const Metadata& metadata, std::uint32_t no, const SplitKeys& first);
 

@@ -61,12 +61,13 @@ Status read_entry(ByteReader& in, TensorInfo& tensor) {
 Status check_names_unique(const std::vector<TensorInfo>& tensors) {
   std::vector<std::uint32_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(),
-            [&](std::uint32_t a, std::uint32_t b) { return tensors[a].name < tensors[b].name; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return tensors[a].name < tensors[b].name; });
   const auto twice = std::adjacent_find(
       order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return tensors[a].name == tensors[b].name; });
   if (twice == order.end()) return {};
-  return corrupt(fmt::format("tensor {} stands twice in the tensor table", tensors[*twice].name));
+  return corrupt(fmt::format("{} stands twice in the tensor table, first at offset {}", tensors[*(twice + 1)].place(),
+                             tensors[*twice].table_offset));
 }
 
 Status check_overlaps(const std::vector<TensorInfo>& tensors) {
@@ -78,8 +79,9 @@ Status check_overlaps(const std::vector<TensorInfo>& tensors) {
     const TensorInfo& before = tensors[order[i - 1]];
     const TensorInfo& after = tensors[order[i]];
     if (before.file_offset + before.bytes > after.file_offset)
-      return corrupt(fmt::format("tensors {} (bytes {} to {}) and {} (from byte {}) overlap", before.name,
-                                 before.file_offset, before.file_offset + before.bytes, after.name, after.file_offset));
+      return corrupt(fmt::format("{}: the data, bytes {} to {}, overlaps that of {}, from byte {}", before.place(),
+                                 before.file_offset, before.file_offset + before.bytes, after.place(),
+                                 after.file_offset));
   }
   return {};
 }
@@ -89,6 +91,8 @@ Status check_overlaps(const std::vector<TensorInfo>& tensors) {
 std::string TensorInfo::shape_text() const {
   return fmt::format("[{}]", fmt::join(shape.begin(), shape.begin() + n_dims, ", "));
 }
+
+std::string TensorInfo::place() const { return fmt::format("tensor {} (offset {})", name, table_offset); }
 
 Status check_size(TensorInfo& tensor) {
   constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -118,8 +122,8 @@ Result<std::vector<TensorInfo>> read_tensor_table(ByteReader& in, std::uint64_t 
     if (!name.ok()) return name.error().in(fmt::format("tensor {} of {} (offset {})", i + 1, n_tensors, at));
     TensorInfo& tensor = tensors.emplace_back();
     tensor.name = std::string(*name);
-    if (auto status = read_entry(in, tensor); !status.ok())
-      return status.error().in(fmt::format("tensor {} (offset {})", tensor.name, at));
+    tensor.table_offset = at;
+    if (auto status = read_entry(in, tensor); !status.ok()) return status.error().in(tensor.place());
   }
   TERRACE_RETURN_IF_ERROR(check_names_unique(tensors));
   return tensors;
@@ -129,19 +133,19 @@ Status place_tensors(ShardTable& shard, std::uint64_t file_bytes) {
   if (shard.tensors.empty()) return {};
   if (shard.data_start > file_bytes)
     return corrupt(
-        fmt::format("the tensor data should begin at byte {} (general.alignment {}) and the file has {} bytes:"
+        fmt::format("the tensor data should begin at offset {} (general.alignment {}) and the file has {} bytes:"
                     " truncated or damaged",
                     shard.data_start, shard.alignment, file_bytes));
   const std::uint64_t data_bytes = file_bytes - shard.data_start;
   for (TensorInfo& tensor : shard.tensors) {
     if (tensor.file_offset % shard.alignment != 0)
-      return corrupt(fmt::format("tensor {}: the data offset {} is no multiple of the alignment {}", tensor.name,
+      return corrupt(fmt::format("{}: the data offset {} is no multiple of the alignment {}", tensor.place(),
                                  tensor.file_offset, shard.alignment));
     if (tensor.file_offset > data_bytes || tensor.bytes > data_bytes - tensor.file_offset)
       return corrupt(
-          fmt::format("tensor {}: {} bytes at offset {} of the data, which begins at byte {}, end past the "
+          fmt::format("{}: {} bytes at offset {} of the data, which begins at byte {}, end past the "
                       "end of the file at byte {}: truncated or damaged",
-                      tensor.name, tensor.bytes, tensor.file_offset, shard.data_start, file_bytes));
+                      tensor.place(), tensor.bytes, tensor.file_offset, shard.data_start, file_bytes));
     tensor.file_offset += shard.data_start;
   }
   return check_overlaps(shard.tensors);

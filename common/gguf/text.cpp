@@ -64,4 +64,8 @@ std::string escaped(std::string_view text, std::size_t max_bytes) {
   return cut ? out + "..." : out;
 }
 
+std::string key_place(std::string_view key, std::optional<std::uint64_t> offset) {
+  return offset ? fmt::format("key {} (offset {})", escaped(key), *offset) : fmt::format("key {}", escaped(key));
+}
+
 }  // namespace terrace::gguf

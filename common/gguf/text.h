@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,5 +17,8 @@ bool is_printable(std::string_view text);
 // The text with control characters and, unless it is UTF-8, all bytes above 0x7e as \xHH; cut after max_bytes of the
 // original, then ending in "...".
 std::string escaped(std::string_view text, std::size_t max_bytes = 80);
+
+// How messages name a key: "key K (offset N)", escaped; N is Value::offset. "key K" for one that is in no file.
+std::string key_place(std::string_view key, std::optional<std::uint64_t> offset);
 
 }  // namespace terrace::gguf

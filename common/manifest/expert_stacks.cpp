@@ -18,9 +18,8 @@ std::string stack_name(std::uint32_t layer, std::string_view part, std::string_v
 Result<const gguf::TensorInfo*> get_stack(const gguf::File& file, const std::string& name, const Stack& expected) {
   TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, file.get_tensor(name));
   if (std::equal(expected.begin(), expected.end(), tensor->shape.begin()) && tensor->shape[3] == 1) return tensor;
-  return Error(ErrorCode::kCorrupt,
-               fmt::format("{}: tensor {} has the shape {}; [{}] is expected", file.path(tensor->shard).string(), name,
-                           tensor->shape_text(), fmt::join(expected, ", ")));
+  return Error(ErrorCode::kCorrupt, fmt::format("{} has the shape {}; [{}] is expected", file.tensor_place(*tensor),
+                                                tensor->shape_text(), fmt::join(expected, ", ")));
 }
 
 // Rows [first_row, first_row + n_rows) of every expert.
@@ -34,10 +33,10 @@ Status refuse_extras(const gguf::File& file, std::uint32_t layer) {
   for (const char* part : {"gate", "up", "down", "gate_up"}) {
     for (const char* suffix : {"scale", "bias"}) {
       const std::string name = stack_name(layer, part, suffix);
-      if (file.find_tensor(name) == nullptr) continue;
-      return Error(ErrorCode::kUnsupported,
-                   fmt::format("{}: tensor {}: experts with a {} are not computed for this architecture",
-                               file.path().string(), name, suffix));
+      const gguf::TensorInfo* extra = file.find_tensor(name);
+      if (extra == nullptr) continue;
+      return Error(ErrorCode::kUnsupported, fmt::format("{}: experts with a {} are not computed for this architecture",
+                                                        file.tensor_place(*extra), suffix));
     }
   }
   return {};
@@ -71,7 +70,7 @@ Result<std::uint32_t> read_number(const gguf::File& file, std::string_view name,
   TERRACE_ASSIGN_OR_RETURN(const auto number, file.get_u32(key));
   if (number >= least && number <= most) return number;
   return Error(ErrorCode::kCorrupt,
-               fmt::format("{}: key {} is {}; {} to {} is the range", file.path().string(), key, number, least, most));
+               fmt::format("{} is {}; {} to {} is the range", file.key_place(key), number, least, most));
 }
 
 Result<ModelExperts> read_expert_numbers(const gguf::File& file) {

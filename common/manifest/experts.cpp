@@ -49,8 +49,9 @@ Result<ModelExperts> find_experts(const gguf::File& file) {
     if (architecture.name == name) return architecture.find(file);
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
   }
-  return Error(ErrorCode::kUnsupported, fmt::format("{}: the architecture {} is not known; experts are found in: {}",
-                                                    file.path().string(), gguf::escaped(name), known));
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("{} is {}, which is not known; experts are found in: {}",
+                           file.key_place("general.architecture"), gguf::escaped(name), known));
 }
 
 }  // namespace terrace::manifest

@@ -20,7 +20,7 @@ constexpr std::string_view kLayoutTag = "terrace slab 1";
 
 Error read_error(const gguf::File& file, const PartLocation& part, std::uint64_t offset, const std::string& reason,
                  ErrorCode code) {
-  return Error(code, fmt::format("{}: tensor {}: cannot read at byte {}: {}", file.path(part.shard).string(),
+  return Error(code, fmt::format("{}: tensor {}: cannot read at offset {}: {}", file.path(part.shard).string(),
                                  part.tensor, offset, reason));
 }
 

@@ -21,7 +21,7 @@ Result<const Architecture*> architecture_of(const gguf::File& file) {
   std::string known;
   for (const Architecture& a : kArchitectures) known.append(known.empty() ? "" : ", ").append(a.name);
   return Error(ErrorCode::kUnsupported,
-               fmt::format("{}: general.architecture is {}; this build runs {}", file.path().string(),
+               fmt::format("{} is {}; this build runs {}", file.key_place("general.architecture"),
                            file.find("general.architecture")->text(), known));
 }
 

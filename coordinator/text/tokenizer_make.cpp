@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/gguf/text.h"
 #include "coordinator/text/byte_alphabet.h"
 #include "coordinator/text/tokenizer.h"
 #include "coordinator/text/utf8.h"
@@ -29,6 +30,13 @@ std::string quoted(std::string_view text) {
 
 Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
 
+// "key tokenizer.ggml.<name> (offset N)"
+std::string place(const Vocabulary& vocabulary, std::string_view name) {
+  const std::string key = fmt::format("tokenizer.ggml.{}", name);
+  const auto at = vocabulary.offsets.find(key);
+  return gguf::key_place(key, at == vocabulary.offsets.end() ? std::nullopt : std::optional(at->second));
+}
+
 // Counts cases of one kind for a note that shows the first.
 struct Oddity {
   std::size_t count = 0;
@@ -43,21 +51,24 @@ using IdByText = std::unordered_map<std::string_view, std::int32_t>;
 
 Status check_model(const Vocabulary& vocabulary) {
   if (vocabulary.model == "gpt2") return {};
-  return Error(ErrorCode::kUnsupported, fmt::format("tokenizer.ggml.model is {}; this build has gpt2 (byte-level BPE)",
-                                                    quoted(vocabulary.model)));
+  return Error(ErrorCode::kUnsupported, fmt::format("{} is {}; this build has gpt2 (byte-level BPE)",
+                                                    place(vocabulary, "model"), quoted(vocabulary.model)));
 }
 
 Status check_tokens(const Vocabulary& vocabulary) {
   const std::size_t n_tokens = vocabulary.tokens.size();
   constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max());
   if (n_tokens == 0 || n_tokens > kMost)
-    return corrupt(fmt::format("tokenizer.ggml.tokens holds {} tokens; allowed are 1 to {}", n_tokens, kMost));
+    return corrupt(
+        fmt::format("{} holds {} tokens; allowed are 1 to {}", place(vocabulary, "tokens"), n_tokens, kMost));
   const auto& types = vocabulary.types;
   if (!types.empty() && types.size() != n_tokens)
-    return corrupt(fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", types.size(), n_tokens));
+    return corrupt(
+        fmt::format("{} has {} entries for {} tokens", place(vocabulary, "token_type"), types.size(), n_tokens));
   const auto known = [](std::int32_t type) { return type >= 1 && type <= 6; };
   if (const auto bad = std::ranges::find_if_not(types, known); bad != types.end())
-    return corrupt(fmt::format("tokenizer.ggml.token_type[{}] is {}; allowed are 1 to 6", bad - types.begin(), *bad));
+    return corrupt(fmt::format("{}: entry {} is {}; allowed are 1 to 6", place(vocabulary, "token_type"),
+                               bad - types.begin(), *bad));
   return {};
 }
 
@@ -68,8 +79,9 @@ Status check_ids(const Vocabulary& vocabulary) {
       {"fim_pad", vocabulary.fim_pad}, {"fim_rep", vocabulary.fim_rep}, {"fim_sep", vocabulary.fim_sep}};
   for (const auto& [name, id] : ids) {
     if (id && *id >= vocabulary.tokens.size())
-      return corrupt(fmt::format("tokenizer.ggml.{}_token_id is {}; the vocabulary has {} tokens (0 to {})", name, *id,
-                                 vocabulary.tokens.size(), vocabulary.tokens.size() - 1));
+      return corrupt(fmt::format("{} is {}; the vocabulary has {} tokens (0 to {})",
+                                 place(vocabulary, fmt::format("{}_token_id", name)), *id, vocabulary.tokens.size(),
+                                 vocabulary.tokens.size() - 1));
   }
   return {};
 }
@@ -88,10 +100,10 @@ Result<const PreTokenizerInfo*> choose_pre_tokenizer(const Vocabulary& vocabular
     known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
     for (const std::string_view alias : info.aliases) known += fmt::format(", {}", alias);
   }
-  return Error(ErrorCode::kUnsupported,
-               fmt::format("tokenizer.ggml.pre is {}, which this build does not know, and another one would give wrong "
-                           "ids; known are {}",
-                           quoted(name), known));
+  return Error(
+      ErrorCode::kUnsupported,
+      fmt::format("{} is {}, which this build does not know, and another one would give wrong ids; known are {}",
+                  place(vocabulary, "pre"), quoted(name), known));
 }
 
 }  // namespace
@@ -196,8 +208,8 @@ class TokenizerBuilder {
   }
 
   Error bad_merge(std::size_t i) const {
-    return corrupt(fmt::format("tokenizer.ggml.merges[{}] is {}; expected two parts with one space between them", i,
-                               quoted(v_.merges[i])));
+    return corrupt(fmt::format("{}: entry {} is {}; expected two parts with one space between them",
+                               place(v_, "merges"), i, quoted(v_.merges[i])));
   }
 
   SpecialMatcher matcher(std::initializer_list<TokenType> types) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +39,9 @@ struct Vocabulary {
   std::optional<bool> add_bos, add_eos;
 
   std::string chat_template;  // tokenizer.chat_template, empty: none
+
+  // Where the keys' values lie in the file, for messages.
+  std::map<std::string, std::uint64_t, std::less<>> offsets;
 
   std::vector<std::string> notes;  // what a user should be told and is no error, a sentence each
 };

@@ -10,10 +10,6 @@ namespace {
 
 using gguf::File;
 
-Error in_file(const File& file, ErrorCode code, std::string text) {
-  return Error(code, std::move(text)).in(file.path().string());
-}
-
 // A key that may be missing: `value` stays empty then.
 template <class T>
 Status read_optional(const File& file, std::string_view key, Result<T> (File::*get)(std::string_view) const,
@@ -38,10 +34,6 @@ Status read_lists(const File& file, Vocabulary& vocabulary) {
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   if (file.find("tokenizer.ggml.token_type") != nullptr) {
     TERRACE_ASSIGN_OR_RETURN(vocabulary.types, file.get_i32s("tokenizer.ggml.token_type"));
-    if (vocabulary.types.size() != tokens.size())
-      return in_file(file, ErrorCode::kCorrupt,
-                     fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", vocabulary.types.size(),
-                                 tokens.size()));
   }
   if (vocabulary.model != "gpt2" && file.find("tokenizer.ggml.merges") == nullptr) return {};
   TERRACE_ASSIGN_OR_RETURN(const auto merges, file.get_strings("tokenizer.ggml.merges"));
@@ -54,10 +46,9 @@ Status compare_sizes(const File& file, Vocabulary& vocabulary) {
   const std::size_t n_tokens = vocabulary.tokens.size();
   const gguf::TensorInfo* embedding = file.find_tensor("token_embd.weight");
   if (embedding != nullptr && embedding->n_dims >= 2 && embedding->shape[1] != n_tokens)
-    return in_file(
-        file, ErrorCode::kCorrupt,
-        fmt::format("tokenizer.ggml.tokens holds {} tokens, token_embd.weight has {} rows; they must be equal",
-                    n_tokens, embedding->shape[1]));
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("{} holds {} tokens, token_embd.weight has {} rows; they must be equal",
+                             file.key_place("tokenizer.ggml.tokens"), n_tokens, embedding->shape[1]));
   const auto architecture = file.architecture();
   if (!architecture.ok()) return {};  // a vocabulary alone has no use for it
   const std::string key = fmt::format("{}.vocab_size", *architecture);
@@ -72,6 +63,8 @@ Status compare_sizes(const File& file, Vocabulary& vocabulary) {
 
 Result<Vocabulary> vocabulary_from_gguf(const File& file) {
   Vocabulary vocabulary;
+  for (const gguf::KeyValue& entry : file.metadata().entries())
+    if (entry.key.starts_with("tokenizer.")) vocabulary.offsets.emplace(entry.key, entry.value.offset);
   TERRACE_ASSIGN_OR_RETURN(vocabulary.model, file.get_string("tokenizer.ggml.model"));
   std::optional<std::string_view> pre, chat_template;
   TERRACE_RETURN_IF_ERROR(read_optional(file, "tokenizer.ggml.pre", &File::get_string, pre));

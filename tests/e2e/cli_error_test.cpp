@@ -63,8 +63,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"Missing", generate({"-m", "nowhere.gguf"}), kFailure, {"nowhere.gguf: cannot open it: No such file"}},
         Case{"Directory", generate({"-m", "."}), kUsage, {".: not a regular file"}},
-        Case{"Empty", generate({"-m", "empty.gguf"}), kFailure, {"empty.gguf: 0 bytes are too short"}},
-        Case{"Text", generate({"-m", "text.gguf"}), kFailure, {"text.gguf: no GGUF file: the magic is \"this\""}},
+        Case{"Empty", generate({"-m", "empty.gguf"}), kFailure, {"empty.gguf: it ends at offset 0, too short"}},
+        Case{"Text",
+             generate({"-m", "text.gguf"}),
+             kFailure,
+             {"text.gguf: no GGUF file: the magic (offset 0) is \"this\""}},
         Case{"InspectMissing", {"inspect", "nowhere.gguf"}, kFailure, {"nowhere.gguf"}},
         Case{"InspectNothing", {"inspect"}, kUsage, {"FILE is missing"}},
         Case{"InspectTwo", {"inspect", "a", "b"}, kUsage, {"unexpected argument 'b'"}},

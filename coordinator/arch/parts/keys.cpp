@@ -34,9 +34,8 @@ std::optional<double> number(const gguf::Value& value) {
 
 Error Keys::bad(ErrorCode code, std::string_view suffix, std::string_view allowed) const {
   const gguf::Value* value = file_.find(name(suffix));
-  return Error(
-      code, fmt::format("{}: key {} (offset {}) is {}; {}", file_.path().string(), name(suffix),
-                        value == nullptr ? 0 : value->offset, value == nullptr ? "missing" : value->text(), allowed));
+  return Error(code, fmt::format("{} is {}; {}", file_.key_place(name(suffix)),
+                                 value == nullptr ? "missing" : value->text(), allowed));
 }
 
 Result<std::uint32_t> Keys::count(std::string_view suffix, CountRange range,

@@ -14,26 +14,22 @@ namespace terrace::arch {
 TensorBinder::TensorBinder(const gguf::File& file, const TrunkOptions& options)
     : file_(file), cpu_(kernels::detect_cpu_features()), isa_(options.isa), activations_(options.activations) {}
 
-std::string TensorBinder::where(const gguf::TensorInfo& tensor) const {
-  return fmt::format("{}: tensor {} (offset {:#x})", file_.path(tensor.shard).string(), tensor.name,
-                     tensor.file_offset);
-}
-
 Result<const gguf::TensorInfo*> TensorBinder::find(std::string_view name,
                                                    std::initializer_list<std::uint64_t> shape) const {
   TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, file_.get_tensor(name));
   std::array<std::uint64_t, gguf::kMaxRank> expected = {1, 1, 1, 1};
   std::ranges::copy(shape, expected.begin());
   if (tensor->shape == expected) return tensor;
-  return Error(ErrorCode::kCorrupt, fmt::format("{} has the shape {}; the model's keys say [{}]", where(*tensor),
-                                                tensor->shape_text(), fmt::join(shape, ", ")));
+  return Error(ErrorCode::kCorrupt,
+               fmt::format("{} has the shape {}; the model's keys say [{}]", file_.tensor_place(*tensor),
+                           tensor->shape_text(), fmt::join(shape, ", ")));
 }
 
 Status TensorBinder::absent(std::string_view name) const {
   const gguf::TensorInfo* tensor = file_.find_tensor(name);
   if (tensor == nullptr) return {};
-  return Error(ErrorCode::kUnsupported,
-               fmt::format("{} is not part of what this build computes for the architecture", where(*tensor)));
+  return Error(ErrorCode::kUnsupported, fmt::format("{} is not part of what this build computes for the architecture",
+                                                    file_.tensor_place(*tensor)));
 }
 
 Status TensorBinder::no_companions(std::string_view stem) const {
@@ -43,7 +39,7 @@ Status TensorBinder::no_companions(std::string_view stem) const {
 
 Result<kernels::WeightKernels> TensorBinder::kernels_for(const gguf::TensorInfo& tensor) const {
   auto kernels = kernels::select_weight_kernels(tensor.type, cpu_, isa_);
-  if (!kernels.ok()) return kernels.error().in(where(tensor));
+  if (!kernels.ok()) return kernels.error().in(file_.tensor_place(tensor));
   return kernels;
 }
 
@@ -65,7 +61,7 @@ Result<const float*> TensorBinder::vector(std::string_view stem, std::uint64_t n
   TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, find(std::string(stem) + ".weight", {n}));
   if (tensor->type != TensorType::kF32)
     return Error(ErrorCode::kUnsupported,
-                 fmt::format("{} is {}; F32 is needed", where(*tensor), info(tensor->type).name));
+                 fmt::format("{} is {}; F32 is needed", file_.tensor_place(*tensor), info(tensor->type).name));
   return reinterpret_cast<const float*>(file_.data(*tensor).data());  // tensors start at multiples of 8 bytes
 }
 

@@ -39,7 +39,6 @@ class TensorBinder {
  private:
   Status no_companions(std::string_view stem) const;
   Result<kernels::WeightKernels> kernels_for(const gguf::TensorInfo& tensor) const;
-  std::string where(const gguf::TensorInfo& tensor) const;
 
   const gguf::File& file_;
   kernels::CpuFeatures cpu_;

@@ -98,7 +98,7 @@ Result<Parameters> read_parameters(const gguf::File& file) {
   TERRACE_ASSIGN_OR_RETURN(p.d_model, keys.count("embedding_length", kWidth));
   TERRACE_ASSIGN_OR_RETURN(p.context, keys.count("context_length", kContext));
   if (keys.has("vocab_size")) {
-    TERRACE_ASSIGN_OR_RETURN(p.vocabulary, keys.count("vocab_size", {}));
+    TERRACE_ASSIGN_OR_RETURN(p.vocabulary, keys.count("vocab_size", {1, kMostTokens}));
   }
   TERRACE_RETURN_IF_ERROR(read_attention(keys, p));
   TERRACE_RETURN_IF_ERROR(read_rope(file, keys, p));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "common/base/result.h"
@@ -9,6 +10,8 @@
 #include "coordinator/arch/parts/gqa.h"
 
 namespace terrace::arch::qwen3moe {
+
+inline constexpr std::uint32_t kMostTokens = std::numeric_limits<std::int32_t>::max();  // an id travels as i32
 
 struct Parameters {
   std::uint32_t n_layers = 0;

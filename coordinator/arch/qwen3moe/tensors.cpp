@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "coordinator/arch/parts/tensors.h"
 
 namespace terrace::arch::qwen3moe {
@@ -13,6 +11,9 @@ namespace {
 Result<std::uint64_t> vocabulary_of(const gguf::File& file, const Parameters& p) {
   if (p.vocabulary) return std::uint64_t{*p.vocabulary};
   TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, file.get_tensor("token_embd.weight"));
+  if (tensor->shape[1] > kMostTokens)
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("{} has {} rows; token ids are 31 bits", file.tensor_place(*tensor), tensor->shape[1]));
   return tensor->shape[1];
 }
 
@@ -57,9 +58,6 @@ Result<Tensors> bind_tensors(const gguf::File& file, const Parameters& p, const 
   const TensorBinder binder(file, options);
   Tensors tensors;
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t vocabulary, vocabulary_of(file, p));
-  if (vocabulary > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
-    return Error(ErrorCode::kUnsupported, fmt::format("{}: token_embd.weight has {} rows; token ids are 31 bits",
-                                                      file.path().string(), vocabulary));
   TERRACE_ASSIGN_OR_RETURN(tensors.embedding, binder.matrix("token_embd", p.d_model, vocabulary));
   TERRACE_RETURN_IF_ERROR(binder.absent("rope_freqs.weight"));
   for (std::uint32_t i = 0; i < p.n_layers; ++i) {

@@ -62,13 +62,14 @@ TEST_F(HostileFiles, EachIsRefusedOrOpenedAsTheIndexSays) {
   }
 }
 
-TEST_F(HostileFiles, MessagesNameFileAndFault) {
+TEST_F(HostileFiles, MessagesNameFileFaultAndOffset) {
   for (const json& entry : (*index_)["files"]) {
     if (!must_fail(entry) || entry["expect"] == "either") continue;
     const std::string name = entry["file"];
     const auto file = File::open(*dir_ / name);
     ASSERT_FALSE(file.ok()) << name;
     EXPECT_NE(file.error().text().find(name), std::string::npos) << file.error().text();
+    EXPECT_NE(file.error().text().find("offset "), std::string::npos) << file.error().text();
     for (const std::string word : entry["says"])
       EXPECT_NE(file.error().text().find(word), std::string::npos)
           << name << " should say \"" << word << "\": " << file.error().text();

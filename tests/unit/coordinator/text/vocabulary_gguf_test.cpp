@@ -51,6 +51,11 @@ TEST_F(HostileVocabularies, EachIsRefusedOrUsedAsTheIndexSays) {
     const auto t = tokenizer_of(dir_ / name);
     const bool must_fail = entry["expect"] == "error";  // what is a matter of taste is used, with a note
     ASSERT_EQ(t.ok(), !must_fail) << name << ": " << (t.ok() ? entry["what"].get<std::string>() : t.error().text());
+    // What is in the file is named with its offset; what is missing has none.
+    if (!t.ok()) {
+      EXPECT_EQ(t.error().text().find("(offset ") != std::string::npos, t.error().code() != ErrorCode::kNotFound)
+          << t.error().text();
+    }
     const std::string told = t.ok() ? joined_notes(*t) : t.error().text();
     for (const std::string word : entry["says"]) EXPECT_THAT(told, HasSubstr(word)) << name;
   }
@@ -80,6 +85,7 @@ TEST(VocabularyFromGguf, BaseFile_IsReadWhole) {
   EXPECT_EQ(v.add_bos, false);
   EXPECT_EQ(v.add_eos, std::nullopt);
   EXPECT_THAT(v.chat_template, HasSubstr("<|im_start|>"));
+  EXPECT_EQ(v.offsets.at("tokenizer.ggml.model"), file->find("tokenizer.ggml.model")->offset);
   EXPECT_TRUE(v.notes.empty());
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "common/manifest/experts.h"
 #include "tests/unit/common/temp_dir.h"
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
@@ -12,6 +13,11 @@ namespace terrace {
 namespace {
 
 using nlohmann::json;
+
+// What is in the file is named with its offset; what is missing has none.
+bool says_where(const Error& error) {
+  return (error.text().find("(offset ") != std::string::npos) == (error.code() != ErrorCode::kNotFound);
+}
 
 class ModelFiles : public testing::Test {
  protected:
@@ -41,11 +47,25 @@ TEST_F(ModelFiles, HostileKeysAndTensors_AreRefusedByName) {
     const auto info = described(name);
     ASSERT_FALSE(info.ok()) << name << ": " << entry["what"];
     EXPECT_NE(info.error().text().find(name), std::string::npos) << info.error().text();
+    EXPECT_TRUE(says_where(info.error())) << info.error().text();
     for (const std::string word : entry["says"])
       EXPECT_NE(info.error().text().find(word), std::string::npos)
           << name << " should say \"" << word << "\": " << info.error().text();
   }
   EXPECT_EQ(n, 33u);
+}
+
+TEST_F(ModelFiles, ExpertsThatCannotBeFound_AreRefusedWithTheOffset) {
+  std::size_t n = 0;
+  for (const json& entry : index_) {
+    const auto file = gguf::File::open(dir_ / entry["file"]);
+    if (!file.ok() || file->tensors().empty()) continue;
+    const auto experts = manifest::find_experts(*file);
+    if (experts.ok()) continue;
+    ++n;
+    EXPECT_TRUE(says_where(experts.error())) << experts.error().text();
+  }
+  EXPECT_GE(n, 10u);
 }
 
 TEST_F(ModelFiles, LawfulFiles_GiveTheLogitsOfTheBase) {
