@@ -8,8 +8,10 @@
 #include "kernels/cpu/bf16/bf16.h"
 #include "kernels/cpu/f16/f16.h"
 #include "kernels/cpu/f32/f32.h"
+#include "kernels/cpu/q3_k/q3_k.h"
 #include "kernels/cpu/q4_0/q4_0.h"
 #include "kernels/cpu/q4_k/q4_k.h"
+#include "kernels/cpu/q5_k/q5_k.h"
 #include "kernels/cpu/q6_k/q6_k.h"
 #include "kernels/cpu/q8_0/q8_0.h"
 
@@ -40,8 +42,12 @@ constexpr WeightKernels kTable[] = {
     TERRACE_ON_X86({kQ8_0, kX8x32, Isa::kAvx2, "dot_rows_q8_0_avx2", dot_rows_q8_0_avx2, dequantize_row_q8_0})
     {kQ4_0, kX8x32, Isa::kScalar, "dot_rows_q4_0_scalar", dot_rows_q4_0_scalar, dequantize_row_q4_0},
     TERRACE_ON_X86({kQ4_0, kX8x32, Isa::kAvx2, "dot_rows_q4_0_avx2", dot_rows_q4_0_avx2, dequantize_row_q4_0})
+    {kQ3_K, kX8x256, Isa::kScalar, "dot_rows_q3_k_scalar", dot_rows_q3_k_scalar, dequantize_row_q3_k},
+    TERRACE_ON_X86({kQ3_K, kX8x256, Isa::kAvx2, "dot_rows_q3_k_avx2", dot_rows_q3_k_avx2, dequantize_row_q3_k})
     {kQ4_K, kX8x256, Isa::kScalar, "dot_rows_q4_k_scalar", dot_rows_q4_k_scalar, dequantize_row_q4_k},
     TERRACE_ON_X86({kQ4_K, kX8x256, Isa::kAvx2, "dot_rows_q4_k_avx2", dot_rows_q4_k_avx2, dequantize_row_q4_k})
+    {kQ5_K, kX8x256, Isa::kScalar, "dot_rows_q5_k_scalar", dot_rows_q5_k_scalar, dequantize_row_q5_k},
+    TERRACE_ON_X86({kQ5_K, kX8x256, Isa::kAvx2, "dot_rows_q5_k_avx2", dot_rows_q5_k_avx2, dequantize_row_q5_k})
     {kQ6_K, kX8x256, Isa::kScalar, "dot_rows_q6_k_scalar", dot_rows_q6_k_scalar, dequantize_row_q6_k},
     TERRACE_ON_X86({kQ6_K, kX8x256, Isa::kAvx2, "dot_rows_q6_k_avx2", dot_rows_q6_k_avx2, dequantize_row_q6_k})
 };

@@ -65,10 +65,10 @@ TEST(Selftest, EveryKernelEqual_AndListed) {
     EXPECT_EQ(row["ok"], true) << row.dump();
     chosen += row["chosen"] == true;
   }
-  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"})
+  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q3_K", "Q4_K", "Q5_K", "Q6_K"})
     EXPECT_TRUE(std::any_of(got["rows"].begin(), got["rows"].end(), [&](const json& r) { return r["what"] == type; }))
         << type;
-  EXPECT_EQ(chosen, 9u) << "EXP, SILU and seven weight types";
+  EXPECT_EQ(chosen, 11u) << "EXP, SILU and nine weight types";
   const std::string table = run_terrace({"selftest", "--isa", "scalar"}).out;
   EXPECT_NE(table.find("the trunk's operations use scalar"), std::string::npos) << table;
   EXPECT_EQ(table.find("DIFFERS"), std::string::npos);
@@ -162,9 +162,9 @@ TEST(TerraceNode, AClosedStderr_DoesNotEndIt) {
   EXPECT_EQ(run.exit_code, 0) << run.signal;
 }
 
-const Arguments kSmallModel = {"--layers", "2",          "--d-model", "256",       "--heads",   "4",       "--kv-heads",
-                               "2",        "--head-dim", "64",        "--experts", "16",        "--top-k", "2",
-                               "--ff",     "256",        "--vocab",   "400",       "--context", "128"};
+const Arguments kSmallModel = {"--layers",   "2",   "--d-model",  "256", "--heads",   "4",
+                               "--kv-heads", "2",   "--head-dim", "64",  "--top-k",   "2",
+                               "--ff",       "256", "--vocab",    "400", "--context", "128"};
 
 Outcome random_model(const Arguments& flags) {
   Arguments all = {program("terrace-random-model")};
@@ -172,13 +172,18 @@ Outcome random_model(const Arguments& flags) {
   return run_program(all);
 }
 
-class RandomModel : public ::testing::TestWithParam<const char*> {};
+struct TypeAndExperts {
+  const char* type;
+  const char* experts;
+};
+class RandomModel : public ::testing::TestWithParam<TypeAndExperts> {};
 
 TEST_P(RandomModel, SameSeedSameBytes_AndItGenerates) {
   const TempDir dir;
   const auto make = [&](const std::string& name, const std::string& seed) {
     Arguments flags = kSmallModel;
-    flags.insert(flags.end(), {"--type", GetParam(), "--seed", seed, "--out", (dir / name).string()});
+    flags.insert(flags.end(), {"--type", GetParam().type, "--experts", GetParam().experts, "--seed", seed, "--out",
+                               (dir / name).string()});
     const Outcome run = random_model(flags);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return read_file(dir / name);
@@ -193,8 +198,15 @@ TEST_P(RandomModel, SameSeedSameBytes_AndItGenerates) {
   EXPECT_EQ(run_terrace_json({"inspect", "--json", (dir / "a").string()})["runs"]["model"], true);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, RandomModel, ::testing::Values("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m"),
-                         [](const auto& tested) { return std::string(tested.param); });
+// With 8 experts the q4_k_m mix has Q5_K and Q8_0 in the trunk.
+INSTANTIATE_TEST_SUITE_P(Types, RandomModel,
+                         ::testing::Values(TypeAndExperts{"f32", "16"}, TypeAndExperts{"f16", "16"},
+                                           TypeAndExperts{"bf16", "16"}, TypeAndExperts{"q8_0", "16"},
+                                           TypeAndExperts{"q4_0", "16"}, TypeAndExperts{"q4_k_m", "16"},
+                                           TypeAndExperts{"q4_k_m", "8"}),
+                         [](const auto& tested) {
+                           return std::string(tested.param.type) + "_" + tested.param.experts + "_experts";
+                         });
 
 TEST(RandomModelProgram, Refusals_AreOneLine) {
   struct Case {

@@ -53,7 +53,10 @@ inline std::vector<std::size_t> scale_offsets(TensorType type) {
     case TensorType::kQ8_0:
     case TensorType::kQ4_0:
       return {0};
+    case TensorType::kQ3_K:
+      return {108};
     case TensorType::kQ4_K:
+    case TensorType::kQ5_K:
       return {0, 2};
     case TensorType::kQ6_K:
       return {208};

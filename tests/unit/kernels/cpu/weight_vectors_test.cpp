@@ -170,7 +170,9 @@ TEST(WeightFormats, PatternBlock_GivesThePublishedValues) {
   const PatternBlock kExpected[] = {
       {TensorType::kQ8_0, -34.5f, 2, -54, 19, -55, -24, 1009},
       {TensorType::kQ4_0, 1.5f, -2, -4, 0.5f, -4, -16.5f, 65.5f},
+      {TensorType::kQ3_K, -3.5f, 7, -2, 16, -12, 117, 3754},
       {TensorType::kQ4_K, 46.25f, 0.75f, 0.75f, 35.75f, -5.75f, 26676, 27233},
+      {TensorType::kQ5_K, 150.25f, 0.75f, 0.75f, 203.75f, -5.75f, 55036, 55470.5f},
       {TensorType::kQ6_K, 80.5f, -23, 50, -686, 144, -7422, 130016},
   };
   for (const PatternBlock& e : kExpected) {

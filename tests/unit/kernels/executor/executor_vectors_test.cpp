@@ -90,7 +90,7 @@ TEST_P(ExecutorVectors, SwappedGateAndUp_IsCaught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Contract, ExecutorVectors,
-                         testing::Combine(testing::Values("q4_k_m", "q8_0", "mixed"),
+                         testing::Combine(testing::Values("q4_k_m", "q3_k_mix", "q8_0", "mixed"),
                                           testing::Values(Isa::kScalar, Isa::kAvx2), testing::Values(1, 2, 4)),
                          [](const auto& param_info) {
                            return std::string(std::get<0>(param_info.param)) + "_" +

@@ -40,7 +40,7 @@ TEST(Registry, ABlock_IsMetByOneActivationBlock) {
 }
 
 TEST(Registry, SupportedTypes_AreNamedInOrder) {
-  EXPECT_EQ(supported_types(), "BF16, F16, F32, Q4_0, Q4_K, Q6_K, Q8_0");
+  EXPECT_EQ(supported_types(), "BF16, F16, F32, Q3_K, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0");
   EXPECT_TRUE(is_supported(TensorType::kQ4_K));
   EXPECT_FALSE(is_supported(TensorType::kIQ1_M));
 }

@@ -1,0 +1,36 @@
+// What one block of Q4_K and Q5_K gives (docs/numerics.md 3.1): the two differ in their codes alone.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cpu/activations/block.h"
+#include "kernels/cpu/float_bits.h"
+#include "kernels/cpu/k_scales.h"
+
+namespace terrace::kernels {
+
+// v_c. `code(w, i)` is the unsigned integer of value i.
+template <class Block, int (*code)(const Block&, int)>
+static float block_value_with_mins(const Block& w, const BlockA8x256& x) {
+  const KScales k = unpack_k_scales(w.scales);
+  std::int32_t sum = 0;
+  std::int32_t min_sum = 0;
+  for (int i = 0; i < 256; ++i) {
+    sum += k.scale[i / 32] * code(w, i) * x.q[i];
+    min_sum += k.min[i / 32] * x.q[i];
+  }
+  const float min_value = (f16_to_f32(w.dmin) * x.d) * static_cast<float>(min_sum);
+  return std::fma(f16_to_f32(w.d) * x.d, static_cast<float>(sum), -min_value);
+}
+
+// Value i of the block, dequantised.
+template <class Block, int (*code)(const Block&, int)>
+static float weight_value_with_mins(const Block& w, int i) {
+  const KScales k = unpack_k_scales(w.scales);
+  const int j = i / 32;
+  const float scale = f16_to_f32(w.d) * static_cast<float>(k.scale[j]);
+  const float min = f16_to_f32(w.dmin) * static_cast<float>(k.min[j]);
+  return scale * static_cast<float>(code(w, i)) - min;
+}
+
+}  // namespace terrace::kernels
