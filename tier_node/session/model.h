@@ -32,8 +32,9 @@ class Model {
     arena::SlabSizes sizes;
   };
 
-  // `bytes` come from a peer. kCorrupt: no manifest. kUnsupported: names the layer and the type that this machine has
-  // no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that differ.
+  // `bytes` come from a peer. kCorrupt: no manifest, or one slab id under two shapes. kUnsupported: names the layer and
+  // the type that this machine has no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that
+  // differ, more than kMaxLayers or kMaxSlabs.
   static Result<Model> parse(std::span<const std::byte> bytes, const Machine& machine);
 
   const security::Sha256& hash() const { return manifest_.hash; }

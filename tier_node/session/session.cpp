@@ -5,6 +5,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/base/check.h"
+
 namespace terrace::node {
 namespace {
 
@@ -76,9 +78,10 @@ Session::NewSlabs Session::count_new(const std::vector<ShareItem>& items) const 
   std::unordered_set<arena::SlabId, arena::SlabIdHash> seen;
   for (const ShareItem& item : items) {
     const arena::SlabId& id = model_.slab_id(item);
-    if (reservation_->holds(id) || !seen.insert(id).second) continue;
+    const arena::SlabSizes& sizes = model_.layer(item.layer).sizes;
+    if (reservation_->holds(id, sizes) || !seen.insert(id).second) continue;
     ++fresh.count;
-    fresh.bytes += model_.layer(item.layer).sizes.stored_bytes();
+    fresh.bytes += sizes.stored_bytes();
   }
   return fresh;
 }
@@ -87,7 +90,8 @@ Result<std::vector<arena::SlabRef>> Session::find_ready(const std::vector<ShareI
   std::vector<arena::SlabRef> ready;
   ready.reserve(items.size());
   for (const ShareItem& item : items) {
-    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab, reservation_->find(model_.slab_id(item)));
+    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab,
+                             reservation_->find(model_.slab_id(item), model_.layer(item.layer).sizes));
     ready.push_back(std::move(slab));
   }
   return ready;
@@ -122,6 +126,7 @@ void Session::make_live(Assignment& assignment) {
   std::vector<ShareItem> items;
   std::vector<arena::SlabRef> slabs;
   for (Assignment::Slot& slot : assignment.slots()) {
+    TERRACE_CHECK(slot.ready->sizes() == model_.layer(slot.item.layer).sizes, "a slab of its layer's shape");
     items.push_back(slot.item);
     slabs.push_back(std::move(slot.ready));
   }

@@ -162,6 +162,19 @@ TEST_F(SessionTest, TypeWithoutKernel_RefusedByLayerAndType) {
   EXPECT_THAT(status.error().text(), HasSubstr("Q5_1"));
 }
 
+TEST_F(SessionTest, OneSlabIdUnderTwoShapes_RefusedByName) {
+  manifest::Manifest confused = model_.manifest;
+  confused.layers[1].ff *= 256;
+  confused.slab_ids[confused.n_experts + 3] = confused.slab_id(0, 2);  // of layer 1, expert 3
+  const std::string bytes = manifest::serialize(confused);
+  OpenRequest other = request();
+  other.manifest = std::as_bytes(std::span(bytes));
+  const Status status = refusal(other);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(status.error().text(), HasSubstr("layer 0, expert 2 and layer 1, expert 3 have one slab id"));
+}
+
 TEST_F(SessionTest, LimitsThatFitNoFrame_RefusedByName) {
   for (const AskedLimits& limits : std::vector<AskedLimits>{
            {0, 1, 1, 1 << 20}, {1, 0, 1, 1 << 20}, {1, 1, 0, 1 << 20}, {65537, 1, 1, 1 << 20}, {4, 4, 5, 1 << 20}}) {
@@ -346,6 +359,27 @@ TEST_F(SessionTest, TwoSessionsOfOneModel_ShareTheSlabs) {
   EXPECT_EQ(must(a->find_epoch(1))->slab(0, 0).gate, must(b->find_epoch(1))->slab(0, 0).gate);
   must(table_->close(a->id()));
   EXPECT_EQ(std::memcmp(must(b->find_epoch(1))->slab(0, 1).gate, model_.view(0, 1).gate, 64), 0);
+}
+
+TEST_F(SessionTest, AnotherSessionClaimsASlabsIdUnderAnotherShape_NeverGetsIt) {
+  const SessionRef honest = reserved(1);
+  assign(honest, 1, {{0, 0}});
+  for (const auto& [ff_factor, down] : {std::pair{256u, TensorType::kQ8_0}, std::pair{1u, TensorType::kF32}}) {
+    manifest::Manifest lie = model_.manifest;
+    for (manifest::LayerShape& layer : lie.layers) {
+      layer.ff *= ff_factor;
+      layer.types.down = down;
+    }
+    const std::string bytes = manifest::serialize(lie);
+    OpenRequest other = request();
+    other.manifest = std::as_bytes(std::span(bytes));
+    const SessionRef liar = must(table_->open(other)).session;
+    must(liar->reserve(store_, {lie.slab_bytes(0), 0, 0}));
+    const AssignmentRef assignment = must(liar->begin_assign(1, {{0, 0}}));
+    EXPECT_FALSE(assignment->finished()) << "ready without one byte sent";
+    EXPECT_FALSE(liar->find_epoch(1).ok());
+    must(table_->close(liar->id()));
+  }
 }
 
 // ---- the weights lane -----------------------------------------------------------------------------------------------
