@@ -15,6 +15,12 @@ namespace {
 
 // Events of one connection before the others get their turn.
 constexpr std::size_t kEventsPerTurn = 16;
+// Before hello: header, section header and section of one are 128 bytes.
+constexpr std::uint64_t kLargestGreeting = 256;
+// New connections before those that are there get their turn.
+constexpr std::size_t kAcceptsPerTurn = 64;
+// Until the next try after the process had no descriptor left.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -23,7 +29,9 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const std::string& address,
                                                       const transport::Options& transport_options,
                                                       const DataServerOptions& options) {
-  TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, transport_options));
+  transport::Options strangers = transport_options;
+  strangers.largest_frame = kLargestGreeting;
+  TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, strangers));
   const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (event_fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
   return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));

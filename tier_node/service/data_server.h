@@ -49,7 +49,8 @@ class DataServer final : public CompletionSink {
     Logger log;
   };
 
-  // Listens on `address` (HOST:PORT) and starts both threads. Errors as Transport::listen.
+  // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
+  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen.
   static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
                                                    const transport::Options& transport_options,
                                                    const DataServerOptions& options);

@@ -8,8 +8,8 @@
 namespace terrace::node {
 namespace {
 
-// Header, three section headers, ReplyInfo and paddings of a reply, rounded up.
-constexpr std::uint64_t kReplyOverhead = 256;
+// An error frame with the longest text, rounded up: what a coordinator may send without credit.
+constexpr std::uint64_t kLargestWithoutCredit = 1024;
 
 }  // namespace
 
@@ -27,6 +27,9 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   state_ = State::kOpen;
   const SessionLimits& limits = session_->limits();
   granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
+  // What the whole grant does not cover cannot come in order: nobody makes us set memory aside for it.
+  const std::uint64_t largest = std::min(limits.largest_frame, std::max(granted_.bytes, kLargestWithoutCredit));
+  connection_->set_largest_frame(largest);
   OutFramePtr frame = frames_.take();
   begin(*frame, wire::FrameType::kWelcome, next_sequence_++);
   wire::Welcome welcome;
@@ -106,11 +109,8 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
   send(std::move(frame));
 }
 
-Status Peer::send_reply(const Work& work, OutFramePtr reply) {
-  const std::uint64_t largest = session_->limits().largest_peer_frame;
-  const std::uint64_t bytes = reply->data.size() + reply->failed_rows.size() * 2 + kReplyOverhead;
-  if (bytes > largest) {
-    const std::uint32_t range = reply->reply.range_index;
+void Peer::send_reply(const Work& work, OutFramePtr reply) {
+  if (reply->data.size() > session_->limits().most_unread_bytes() - unread_bytes_) {
     frames_.give(std::move(reply));
     return Error(ErrorCode::kRefused,
                  fmt::format("the reply to range {} of batch {} needs a frame of {} bytes, the coordinator takes {}; "

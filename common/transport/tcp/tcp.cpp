@@ -83,6 +83,7 @@ class TcpConnection final : public Connection {
     return n + report_closed(out.subspan(n));
   }
 
+  void set_largest_frame(std::uint64_t bytes) override { reader_.set_largest_frame(bytes); }
   void release(std::span<const std::byte> frame) override { reader_.release(frame); }
   int wait_fd() override { return socket_.is_open() ? socket_.native_handle() : -1; }
 

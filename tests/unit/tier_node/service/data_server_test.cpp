@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
@@ -418,6 +419,42 @@ TEST_F(DataServerTest, EveryByteOfABatchFlipped_NeverAWrongAnswer) {
     EXPECT_TRUE(client.drained());
   }
   EXPECT_EQ(node.store().usage().reserved, 0u);
+}
+
+// 64 bytes that announce a body of `body_bytes`.
+std::vector<std::byte> announce(const wire::FrameHeader& header, std::uint32_t body_bytes) {
+  wire::FrameBuilder builder;
+  builder.begin(header);
+  std::vector<std::byte> bytes;
+  for (const auto part : builder.finish()) bytes.insert(bytes.end(), part.begin(), part.end());
+  std::memcpy(bytes.data() + 40, &body_bytes, sizeof body_bytes);
+  return bytes;
+}
+
+TEST_F(DataServerTest, LargeFrameAnnouncedBeforeHello_ClosedAtItsHeader) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.data.hello_timeout = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session();
+  LaneClient stranger = node.connect(*session, wire::Lane::kBulk);
+  stranger.send_bytes(announce(stranger.header(wire::FrameType::kHello), 512));
+  EXPECT_TRUE(stranger.drained()) << "the node waits for the rest of it";
+}
+
+TEST_F(DataServerTest, FrameBeyondTheWholeGrantOfItsLane_ClosedAtItsHeader) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.sessions.lease = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kWeights);
+  const wire::Welcome welcome = client.greet();
+  EXPECT_EQ(welcome.largest_frame, welcome.credit_bytes);
+  client.send_bytes(announce(client.header(wire::FrameType::kSlab), static_cast<std::uint32_t>(welcome.credit_bytes)));
+  EXPECT_TRUE(client.drained()) << "the node waits for the rest of it";
 }
 
 TEST_F(DataServerTest, GarbageOverTcp_ClosedAndOthersGoOn) {
