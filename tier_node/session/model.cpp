@@ -49,7 +49,12 @@ Status check_one_shape_an_id(const manifest::Manifest& manifest, const std::vect
 Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& machine) {
   Model model;
   TERRACE_ASSIGN_OR_RETURN(model.manifest_, manifest::parse(bytes));
+  model.manifest_bytes_ = bytes.size();
   const manifest::Manifest& manifest = model.manifest_;
+  if (manifest.n_layers() > kMaxLayers || manifest.slab_ids.size() > kMaxSlabs)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("the manifest has {} layers and {} slabs; a node takes {} and {}", manifest.n_layers(),
+                             manifest.slab_ids.size(), kMaxLayers, kMaxSlabs));
   if (manifest.shift < manifest::kMinShift || manifest.shift > manifest::kMaxShift)
     return Error(ErrorCode::kRefused, fmt::format("the manifest's SHIFT is {}; {} to {} are allowed", manifest.shift,
                                                   manifest::kMinShift, manifest::kMaxShift));

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace {
 
 Error invalid(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
 
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
+
 }  // namespace
 
 Session::Session(Identity identity, Model model, const SessionLimits& limits, TimePoint lease_end,
@@ -20,7 +23,8 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
       model_(std::move(model)),
       limits_(limits),
       on_end_(std::move(on_end)),
-      lease_end_(lease_end.time_since_epoch().count()) {}
+      lease_end_(lease_end.time_since_epoch().count()),
+      epochs_(model_.max_live_items()) {}
 
 std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
 
@@ -28,7 +32,8 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::Res
   arena::ReservationTerms terms = asked;
   terms.slabs = model_.stored_bytes(asked.slabs);
   terms.staging = std::max(terms.staging, limits_.staging_bytes());
-  terms.scratch = std::max(terms.scratch, limits_.scratch_bytes());
+  terms.scratch = saturating_sum(std::max(terms.scratch, limits_.scratch_bytes()),
+                                 model_.max_live_items() * EpochBook::kBytesAnItem);
   {
     const std::lock_guard lock(mutex_);
     if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
@@ -44,7 +49,7 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::Res
 
 Status Session::release() {
   AssignmentRef abandoned;
-  EpochBook forgotten;
+  std::vector<EpochRef> forgotten;
   std::shared_ptr<arena::Reservation> released;
   {
     const std::lock_guard lock(mutex_);
@@ -111,7 +116,7 @@ Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vect
                  fmt::format("epoch {} brings {} new slabs of {} bytes, {} are left of the reservation; reserve for "
                              "all epochs that may live at once",
                              epoch, fresh.count, fresh.bytes, reservation_->free_slab_bytes()));
-  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, fresh.count > 0));
+  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, items.size(), fresh.count > 0));
   TERRACE_ASSIGN_OR_RETURN(std::vector<arena::SlabRef> ready, find_ready(items));
   auto assignment = std::make_shared<Assignment>(epoch, fresh.count > 0, items, std::move(ready));
   if (assignment->complete()) {
@@ -130,8 +135,8 @@ void Session::make_live(Assignment& assignment) {
     items.push_back(slot.item);
     slabs.push_back(std::move(slot.ready));
   }
-  epochs_.add(std::make_shared<const Epoch>(assignment.epoch(), model_.n_layers(), model_.n_experts(), items,
-                                            std::move(slabs), assignment.brings_new_slabs()));
+  epochs_.add(std::make_shared<const Epoch>(assignment.epoch(), std::move(items), std::move(slabs),
+                                            assignment.brings_new_slabs()));
   assignment.finish(std::nullopt);
 }
 
@@ -185,7 +190,7 @@ void Session::close() { finish(Error(ErrorCode::kPeerGone, "closed by its coordi
 
 void Session::finish(Error reason, bool by_wish) {
   AssignmentRef abandoned;
-  EpochBook forgotten;
+  std::vector<EpochRef> forgotten;
   std::shared_ptr<arena::Reservation> released;
   {
     const std::lock_guard lock(mutex_);
