@@ -143,6 +143,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
                            Pool::create({.n_workers = options.threads ? *options.threads : default_thread_count()}));
   TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, pool->n_workers()));
   log_start(node, machine, budget, options, log);
+  log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));
 

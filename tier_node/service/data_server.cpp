@@ -75,8 +75,7 @@ void DataServer::loop() {
     wait(more);
     if (stop_requested_.load(std::memory_order_acquire) && !stopping_) begin_stop();
     take_handed_back();
-    accept_all();
-    more = false;
+    more = accept_some();
     for (const auto& peer : peers_) {
       more |= serve(*peer);
       follow_session(*peer);
@@ -102,7 +101,7 @@ void DataServer::begin_stop() {
 void DataServer::wait(bool more_to_do) {
   poll_fds_.clear();
   poll_fds_.push_back({event_fd_, POLLIN, 0});
-  if (listener_) poll_fds_.push_back({listener_->wait_fd(), POLLIN, 0});
+  if (listener_ && accept_after_ <= now()) poll_fds_.push_back({listener_->wait_fd(), POLLIN, 0});
   for (const auto& peer : peers_)
     if (peer->state() != Peer::State::kClosed)
       poll_fds_.push_back({peer->connection().wait_fd(), peer->connection().wait_events(), 0});
@@ -112,7 +111,7 @@ void DataServer::wait(bool more_to_do) {
 }
 
 int DataServer::next_timeout_ms() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = accept_after_ > now() ? accept_after_ : TimePoint::max();
   for (const auto& peer : peers_)
     if (peer->state() == Peer::State::kMute || peer->state() == Peer::State::kClosing)
       next = std::min(next, peer->deadline());
@@ -121,31 +120,42 @@ int DataServer::next_timeout_ms() const {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-void DataServer::accept_all() {
-  while (listener_) {
+// True: there may be more.
+bool DataServer::accept_some() {
+  if (!listener_ || accept_after_ > now()) return false;
+  for (std::size_t i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = listener_->accept();
+    if (!accepted.ok() && accepted.error().code() == ErrorCode::kBusy) {
+      parts_.log.warn("data port: {}; trying again every {} ms", accepted.error().text(), kAcceptPause.count());
+      accept_after_ = now() + kAcceptPause;
+      return false;
+    }
     if (!accepted.ok()) {
       parts_.log.error("data port: {}; no further connections are accepted", accepted.error().text());
       listener_.reset();
-      return;
+      return false;
     }
-    if (!*accepted) return;
-    drop_oldest_mute();
+    if (!*accepted) return false;
+    make_room_for_stranger();
     peers_.push_back(
         std::make_unique<Peer>(next_peer_++, std::move(*accepted), frames_, now() + options_.hello_timeout));
   }
+  return true;
 }
 
-void DataServer::drop_oldest_mute() {
-  std::size_t mute = 0;
+// Connections without a session cost descriptors, whether they are silent or were refused and do not go. The one that
+// has been there longest goes at once, without time to read its last words.
+void DataServer::make_room_for_stranger() {
+  std::size_t strangers = 0;
   Peer* oldest = nullptr;
   for (const auto& peer : peers_) {
-    if (peer->state() != Peer::State::kMute) continue;
-    if (mute++ == 0) oldest = peer.get();
+    if (peer->session() || peer->state() == Peer::State::kClosed || peer->aborted()) continue;
+    if (strangers++ == 0) oldest = peer.get();
   }
-  if (mute < options_.max_mute) return;
-  const Error why(ErrorCode::kBusy, fmt::format("{} connections have not said hello; this is the oldest", mute));
+  if (strangers < options_.max_strangers) return;
+  const Error why(ErrorCode::kBusy, fmt::format("{} connections have not said hello; this is the oldest", strangers));
   end_peer(*oldest, &why);
+  oldest->abort();
 }
 
 Peer* DataServer::find(std::uint64_t id) {

@@ -32,7 +32,7 @@ namespace terrace::node {
 
 struct DataServerOptions {
   std::chrono::milliseconds hello_timeout{5'000};  // for connections that say nothing
-  std::size_t max_mute = 64;                       // so many of those; the oldest makes room
+  std::size_t max_strangers = 64;                  // without a session, those that linger too; the oldest makes room
   std::chrono::milliseconds linger{1'000};         // to send the last words to a connection that ends
   std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops
 };
@@ -80,8 +80,8 @@ class DataServer final : public CompletionSink {
   int next_timeout_ms() const;
   void begin_stop();
 
-  void accept_all();
-  void drop_oldest_mute();
+  bool accept_some();
+  void make_room_for_stranger();
   Peer* find(std::uint64_t id);
   bool serve(Peer& peer);
   void check_deadline(Peer& peer);
@@ -119,6 +119,7 @@ class DataServer final : public CompletionSink {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::uint64_t next_peer_ = 1;
   bool stopping_ = false;
+  TimePoint accept_after_ = TimePoint::min();  // the process has no descriptor left until then, maybe
   std::vector<std::unique_ptr<Work>> all_works_;
   std::vector<Work*> free_works_;
   std::vector<Completion> handled_completions_;

@@ -329,7 +329,7 @@ TEST_F(DataServerTest, MuteConnection_DroppedAtItsDeadline) {
 
 TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
   NodeSettings settings;
-  settings.data.max_mute = 4;
+  settings.data.max_strangers = 4;
   NodeParts node(model_, settings);
   node.serve();
   const SessionRef session = node.ready_session();
@@ -338,6 +338,26 @@ TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
   LaneClient client = node.connect(*session, wire::Lane::kLatency);
   client.greet();
   EXPECT_EQ(error_of(mute.front()->receive_answer()).code, ErrorCode::kBusy);
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RefusedConnectionsThatStay_OldestGoAndAnHonestOneGetsIn) {
+  NodeSettings settings;
+  settings.data.max_strangers = 4;
+  settings.data.hello_timeout = settings.data.linger = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  std::vector<std::unique_ptr<LaneClient>> refused;
+  for (int i = 0; i < 12; ++i) {
+    refused.emplace_back(new LaneClient(node.connect(*session, wire::Lane::kLatency)));
+    refused.back()->set_token({});
+    refused.back()->say_hello();
+    EXPECT_EQ(error_of(refused.back()->receive_answer()).code, ErrorCode::kRefused);
+  }
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(refused[i]->drained()) << "connection " << i << " is kept for an hour";
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
   expect_serves(model_, client, *session);
 }
 
