@@ -150,6 +150,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
   SessionOptions session_options;
   session_options.machine = machine;
+  session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
