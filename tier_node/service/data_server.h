@@ -95,6 +95,7 @@ class DataServer final : public CompletionSink {
   Status on_hello(Peer& peer, const wire::Frame& frame);
   Status on_batch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   Status check_batch(const Peer& peer, const wire::BatchView& batch) const;
+  Status check_replies(const Peer& peer, const wire::BatchView& batch);
   Result<EpochRef> find_share(const Peer& peer, const wire::BatchView& batch) const;
   Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   void on_cancel(Peer& peer, std::uint64_t sequence);
@@ -125,6 +126,7 @@ class DataServer final : public CompletionSink {
   std::vector<Completion> handled_completions_;
   std::vector<Returned> handled_returns_;
   std::vector<pollfd> poll_fds_;
+  std::vector<std::uint32_t> range_pairs_;  // of the batch being looked at
 
   std::mutex handed_back_mutex_;  // guards the next two; they are bounded by the credit of all lanes
   std::vector<Completion> completions_;

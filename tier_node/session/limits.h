@@ -31,6 +31,8 @@ struct SessionLimits {
   std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
   // Executors, sums of the largest range, its rows packed at their widest, the replies of all batches in flight.
   std::uint64_t scratch_bytes() const;
+  // Replies that a lane may have left unread: more than those to the batches it has credit for cannot be in order.
+  std::uint64_t most_unread_bytes() const { return batches.frames * reply_bytes; }
 };
 
 struct LimitOptions {

@@ -171,6 +171,78 @@ TEST_F(DataServerTest, ExpertOutsideTheShare_RefusedByName) {
   expect_serves(model_, client, *session);
 }
 
+TEST_F(DataServerTest, SlotsBeyondWhatIsSetAside_RefusedBeforeComputing) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  node.gate().close();
+  client.send_batch(TestBatch(model_, 0, 512, 8, kSeed), 1, wire::Priority::kPrompt, wire::ReplyForm::kSlots);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("the slots of 4096 pairs"));
+  EXPECT_EQ(answer->header().credit_frames, 1u);
+  node.gate().open();
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RangeWhoseReplyMayBeWiderThanThePeerTakes_RefusedBeforeComputing) {
+  NodeParts node(model_);
+  node.serve();
+  OpenRequest request = node.open_request();
+  request.limits.largest_frame = 64 << 10;
+  const SessionRef session = must(node.sessions().open(request)).session;
+  must(session->reserve(node.store(), {model_.all_slab_bytes(), 0, 0}));
+  node.assign(session, 1, model_.everything());
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  node.gate().close();
+  TestBatch batch(model_, 0, 128, 2, kSeed);
+  batch.ranges = {{0, 4}, {4, 124}};
+  client.send_batch(batch, 1);
+  EXPECT_THAT(error_of(client.receive_answer()).text, HasSubstr("range 1 of batch"));
+  node.gate().open();
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RepliesLeftUnread_CutOffWhenTheyAreMoreThanTheCreditAccountsFor) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.sessions.lease = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session(), other = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk), good = node.connect(*other, wire::Lane::kLatency);
+  client.greet();
+  good.greet();
+  const TestBatch batch(model_, 0, 512, 2, kSeed);  // replies of a megabyte
+  const auto answered = [&](std::uint64_t n) {
+    for (int i = 0; i < 500 && session->counters().batches < n; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return session->counters().batches >= n;
+  };
+  for (std::uint64_t n = 1; n <= 64 && !client.closed(); ++n) {
+    client.send_batch(batch, 1, wire::Priority::kPrompt, wire::ReplyForm::kSlots);
+    if (!answered(n)) break;
+  }
+  EXPECT_LT(session->counters().batches, 64u);
+  EXPECT_TRUE(client.drained());
+  expect_serves(model_, good, *other);
+}
+
+TEST(FramePool, FramesBeyondItsBound_GiveTheirMemoryBack) {
+  FramePool pool;
+  for (int i = 0; i < 4; ++i) {
+    OutFramePtr frame = std::make_unique<OutFrame>();
+    frame->data.reserve(FramePool::kMostKept / 3);
+    pool.give(std::move(frame));
+  }
+  EXPECT_EQ(pool.kept_bytes(), 3 * (FramePool::kMostKept / 3));
+  OutFramePtr a = pool.take(), b = pool.take();
+  EXPECT_EQ(pool.kept_bytes(), 2 * (FramePool::kMostKept / 3));
+}
+
 TEST_F(DataServerTest, Ping_PongWithTheSameSequence) {
   NodeParts node(model_);
   node.serve();
