@@ -250,10 +250,10 @@ class NodeService final : public v1::Node::Service {
   }
 
  private:
-  // The first answer at once, then at least twice a second until the epoch is live.
+  // When there is something to tell, and at least twice a second until the epoch is live.
   grpc::Status follow(grpc::ServerContext& context, Session& session, const AssignmentRef& assignment,
                       grpc::ServerWriter<v1::AssignProgress>& writer) {
-    AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));
+    AssignProgress progress = assignment->wait(kAssignInterval);
     while (!progress.failed) {
       const bool heard = writer.Write(to_message(progress));
       if (progress.ready) return grpc::Status::OK;

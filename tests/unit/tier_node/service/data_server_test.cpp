@@ -583,7 +583,7 @@ TEST_F(DataServerTest, SlabsOverTheWeightsLane_BatchEqualsTheFiles) {
   const AssignmentRef assignment = must(session->begin_assign(1, model_.everything()));
   node.loader().start(session, assignment);
   std::uint64_t sent = 0;
-  for (const ShareItem& item : assignment->wait(std::chrono::milliseconds(0)).wanted) {
+  for (const ShareItem& item : assignment->wait(std::chrono::seconds(20)).wanted) {
     const std::span<const std::byte> slab = model_.slab(item.layer, item.expert);
     for (std::size_t at = 0; at < slab.size(); at += 30'000) {
       while (weights.credit_frames() <= sent) ASSERT_TRUE(weights.receive());
