@@ -195,18 +195,23 @@ void Reservation::let_go(HeldSlab::Memory& memory) {
   delete &memory;
 }
 
-Result<SlabRef> Reservation::find(const SlabId& id) {
+HeldSlab::Memory* Reservation::published(const SlabId& id, const SlabSizes& sizes) const {
+  const auto found = store_.published_.find(id);
+  return found != store_.published_.end() && found->second->sizes == sizes ? found->second : nullptr;
+}
+
+Result<SlabRef> Reservation::find(const SlabId& id, const SlabSizes& sizes) {
   const std::lock_guard lock(store_.mutex_);
-  const auto published = store_.published_.find(id);
-  if (published == store_.published_.end()) return SlabRef();
-  TERRACE_ASSIGN_OR_RETURN(SlabRef slab, hold(*published->second));
+  HeldSlab::Memory* const memory = published(id, sizes);
+  if (memory == nullptr) return SlabRef();
+  TERRACE_ASSIGN_OR_RETURN(SlabRef slab, hold(*memory));
   return slab;
 }
 
-bool Reservation::holds(const SlabId& id) const {
+bool Reservation::holds(const SlabId& id, const SlabSizes& sizes) const {
   const std::lock_guard lock(store_.mutex_);
-  const auto published = store_.published_.find(id);
-  return published != store_.published_.end() && held_.contains(published->second);
+  HeldSlab::Memory* const memory = published(id, sizes);
+  return memory != nullptr && held_.contains(memory);
 }
 
 Result<std::shared_ptr<HeldSlab>> Reservation::allocate(const SlabId& id, const SlabSizes& sizes) {
@@ -223,7 +228,7 @@ SlabRef publish(std::shared_ptr<HeldSlab> slab) {
   Reservation& reservation = *slab->reservation_;
   const std::lock_guard lock(reservation.store_.mutex_);
   const auto [published, first] = reservation.store_.published_.emplace(slab->id(), slab->memory_);
-  if (first) return slab;
+  if (first || published->second->sizes != slab->sizes()) return slab;
   auto other = reservation.hold(*published->second);
   return other.ok() ? SlabRef(std::move(other).value()) : SlabRef(std::move(slab));
 }

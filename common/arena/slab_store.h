@@ -2,17 +2,21 @@
 //
 //   SlabStore store({.budget = options.ram, .available = memory_available});
 //   auto reservation = store.reserve({.slabs = ..., .staging = ..., .scratch = ...});
-//   auto slab = (*reservation)->find(id);                       // somebody has it already: shared
+//   auto slab = (*reservation)->find(id, sizes);                // somebody has it already: shared
 //   if (!slab) { auto fresh = (*reservation)->allocate(id, sizes);  write();  slab = publish(fresh); }
 //
 // A slab counts in every reservation that holds it, so that it can outlive any one of them; it lies in memory once.
 // It is freed when its last HeldSlab goes: epochs and executing batches keep theirs for as long as they compute.
+//
+// A slab is an id and its sizes: who asks for the id with other sizes, whatever a peer told it, does not get the slab,
+// since it would read past the end or read something else than it thinks.
 //
 // Threads  Everything may be called by any thread; one lock inside, held for table work only, never while pages are
 //          mapped or bytes copied. Nothing of a batch needs it: an epoch's table holds the slabs' addresses.
 // Memory   The store outlives its reservations, they outlive their slabs (each HeldSlab keeps its reservation).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +44,8 @@ struct SlabSizes {
   std::uint64_t gate = 0;
   std::uint64_t up = 0;
   std::uint64_t down = 0;
+  // What the bytes are (types, widths), as their owner numbers it. Not interpreted here, only compared.
+  std::array<std::uint32_t, 5> form{};
 
   std::uint64_t file_bytes() const { return gate + up + down; }
   // What the slab takes from a budget: parts at 64-byte borders, the whole in pages. A share's slab_bytes is the sum
@@ -132,8 +138,9 @@ class SlabStore {
   std::vector<std::span<std::byte>> garbage_;
 };
 
-// Makes a filled and verified slab findable. If another of the same id was published meanwhile that one is returned and
-// `slab` is dropped, or, where its reservation has no room for both at once, `slab` stays unshared.
+// Makes a filled and verified slab findable. If another of the same id and sizes was published meanwhile that one is
+// returned and `slab` is dropped, or, where its reservation has no room for both at once, `slab` stays unshared. It
+// stays so as well when the id is published with other sizes.
 SlabRef publish(std::shared_ptr<HeldSlab> slab);
 
 class Reservation : public std::enable_shared_from_this<Reservation> {
@@ -142,12 +149,12 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // The slab if this reservation holds it or the store has it published; it then counts here. Null: nobody has it.
-  // kOutOfMemory: it is there but does not fit into what is left of this reservation.
-  Result<SlabRef> find(const SlabId& id);
+  // The slab if this reservation holds it or the store has it published, of exactly these sizes; it then counts here.
+  // Null: nobody has it. kOutOfMemory: it is there but does not fit into what is left of this reservation.
+  Result<SlabRef> find(const SlabId& id, const SlabSizes& sizes);
 
   // True if something of this reservation holds the published slab: find() then needs no further room.
-  bool holds(const SlabId& id) const;
+  bool holds(const SlabId& id, const SlabSizes& sizes) const;
 
   // Memory for a slab to be filled. kOutOfMemory: more than is left of this reservation; the text gives both.
   Result<std::shared_ptr<HeldSlab>> allocate(const SlabId& id, const SlabSizes& sizes);
@@ -161,6 +168,8 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
   Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64_t total);
 
+  // Under the store's lock. Null: nothing is published under this id with these sizes.
+  HeldSlab::Memory* published(const SlabId& id, const SlabSizes& sizes) const;
   // Under the store's lock. hold() fails with kOutOfMemory when `memory` is new here and does not fit.
   Result<std::shared_ptr<HeldSlab>> hold(HeldSlab::Memory& memory);
   void let_go(HeldSlab::Memory& memory);

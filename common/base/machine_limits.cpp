@@ -1,6 +1,7 @@
 #include "common/base/machine_limits.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
@@ -137,6 +138,14 @@ Result<std::uint64_t> memory_available(const SystemRoots& roots) {
   if (!kib) return Error(ErrorCode::kIo, fmt::format("{}: no line MemAvailable can be read", meminfo.string()));
   const std::uint64_t machine = *kib * 1024;
   return std::min(machine, least<std::uint64_t>(roots, "memory", memory_left).value_or(machine));
+}
+
+std::uint64_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  rlimit raised = limit;
+  raised.rlim_cur = raised.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 std::optional<double> cpu_quota(const SystemRoots& roots) { return least<double>(roots, "cpu", quota_of); }

@@ -1,5 +1,5 @@
 // What this process may use: the machine's free memory and what a container (cgroup version 1 or 2) leaves of it.
-// Pure functions of files; nothing is cached.
+// Nothing is cached.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +24,9 @@ Result<std::uint64_t> memory_available(const SystemRoots& roots = {});
 
 // CPUs' worth of time that the cgroups allow ("1.5"), the least of all levels; nothing where there is no limit.
 std::optional<double> cpu_quota(const SystemRoots& roots = {});
+
+// Lets this process open as many descriptors as it may without asking anybody (the soft limit becomes the hard one).
+// Returns how many it may open now.
+std::uint64_t raise_descriptor_limit();
 
 }  // namespace terrace

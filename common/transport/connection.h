@@ -60,6 +60,10 @@ class Connection {
   virtual Result<SendTicket> send(std::span<const std::span<const std::byte>> parts) = 0;
   // Moves bytes both ways without blocking, fills up to out.size() events, returns how many.
   virtual std::size_t poll(std::span<Event> out) = 0;
+  // From now on a longer frame from the peer closes the connection: instead of Options::largest_frame, and like it no
+  // more than the receive window. Frames that began to arrive before may still be as long as was allowed then. A
+  // server lets strangers send no more than a greeting until it knows them.
+  virtual void set_largest_frame(std::uint64_t bytes) = 0;
   // Hands a received frame's memory back.
   virtual void release(std::span<const std::byte> frame) = 0;
   // Descriptor for ::poll(); wait for wait_events() (POLLIN unless the window is full, with POLLOUT while bytes are
@@ -79,8 +83,9 @@ class Connection {
 class Listener {
  public:
   virtual ~Listener() = default;
-  // The next connection, or null when none waits. Errors of one connection are not errors of the listener; an Error
-  // here means the listener itself is of no further use.
+  // The next connection, or null when none waits. Errors of one connection are not errors of the listener. kBusy: one
+  // waits, but the process or the system has no descriptor left for it. It stays, so that wait_fd() remains readable:
+  // leave it out of the wait for a while. Any other Error means the listener itself is of no further use.
   virtual Result<std::unique_ptr<Connection>> accept() = 0;
   virtual int wait_fd() = 0;                // POLLIN
   virtual std::string address() const = 0;  // "127.0.0.1:9001", the port as bound

@@ -42,8 +42,18 @@ void check_batch(const ExpertKernels& kernels, const BatchView& batch, std::span
 }  // namespace
 
 Executor::Executor(Parallel& parallel, const Ops& ops, std::size_t max_pairs_per_slice)
-    : slice_(std::make_unique<Slice>(parallel, ops)), max_pairs_per_slice_(max_pairs_per_slice) {
+    : parallel_(parallel), slice_(std::make_unique<Slice>(parallel, ops)), max_pairs_per_slice_(max_pairs_per_slice) {
   TERRACE_CHECK(max_pairs_per_slice > 0, "a slice has at least one pair");
+}
+
+std::uint64_t Executor::scratch_bytes(const ExpertKernels& kernels, std::size_t n_workers) {
+  const std::uint64_t pair = Slice::bytes_a_pair(kernels, n_workers);
+  return std::clamp(kMaxScratchBytes / pair, std::uint64_t{1}, std::uint64_t{kMaxPairsPerSlice}) * pair;
+}
+
+std::size_t Executor::pairs_per_slice(const ExpertKernels& kernels) const {
+  const std::uint64_t fit = kMaxScratchBytes / Slice::bytes_a_pair(kernels, parallel_.n_workers());
+  return std::clamp<std::uint64_t>(fit, 1, max_pairs_per_slice_);
 }
 
 Executor::~Executor() = default;
@@ -52,7 +62,7 @@ Result<ExecStats> Executor::run(const ExpertKernels& kernels, SlabOf slab_of, co
                                 std::span<std::uint8_t> failed, BetweenSlices between_slices) {
   check_batch(kernels, batch, failed);
   TERRACE_CHECK(sums.d_model == kernels.shape.d_model, "sums of another width than the experts' outputs");
-  return run_in_slices(batch.pairs, max_pairs_per_slice_, between_slices,
+  return run_in_slices(batch.pairs, pairs_per_slice(kernels), between_slices,
                        [&](std::size_t, std::span<const Pair> pairs) {
                          slice_->compute(kernels, slab_of, batch, pairs, {.sums = sums}, failed);
                        });
@@ -64,7 +74,7 @@ Result<ExecStats> Executor::run_slots(const ExpertKernels& kernels, SlabOf slab_
   check_batch(kernels, batch, failed);
   const std::size_t d_model = kernels.shape.d_model;
   TERRACE_CHECK(out.size() == batch.pairs.size() * d_model, "one slot of d_model values for each pair");
-  return run_in_slices(batch.pairs, max_pairs_per_slice_, between_slices,
+  return run_in_slices(batch.pairs, pairs_per_slice(kernels), between_slices,
                        [&](std::size_t first, std::span<const Pair> pairs) {
                          const ExpertOutputs outputs{.sums = {}, .slots = out.data() + first * d_model};
                          slice_->compute(kernels, slab_of, batch, pairs, outputs, failed);

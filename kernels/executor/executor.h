@@ -99,8 +99,14 @@ struct ExecStats {
 // allocation after warm-up.
 class Executor {
  public:
+  // Slices of wide experts have fewer pairs, so that their scratch stays below this; a single pair's may be more.
+  static constexpr std::uint64_t kMaxScratchBytes = std::uint64_t{64} << 20;
+  static constexpr std::size_t kMaxPairsPerSlice = 512;
+  // Bytes of scratch that batches of any size over `kernels` need at the most.
+  static std::uint64_t scratch_bytes(const ExpertKernels& kernels, std::size_t n_workers);
+
   // max_pairs_per_slice bounds scratch and the time between two calls of the slice hook.
-  Executor(Parallel& parallel, const Ops& ops, std::size_t max_pairs_per_slice = 512);
+  Executor(Parallel& parallel, const Ops& ops, std::size_t max_pairs_per_slice = kMaxPairsPerSlice);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -127,6 +133,9 @@ class Executor {
 
  private:
   class Slice;
+  std::size_t pairs_per_slice(const ExpertKernels& kernels) const;
+
+  Parallel& parallel_;
   std::unique_ptr<Slice> slice_;
   std::size_t max_pairs_per_slice_;
 };

@@ -19,6 +19,16 @@ std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
+// As reserve() and gather() set it aside.
+std::uint64_t Executor::Slice::bytes_a_pair(const ExpertKernels& kernels, std::size_t n_workers) {
+  const std::uint64_t h = std::uint64_t{kernels.shape.ff} * sizeof(float);
+  const ActivationClass down = kernels.down_class();
+  const std::uint64_t quantised = down == ActivationClass::kF32 ? 0 : row_bytes(down, kernels.shape.ff);
+  const std::uint64_t products = std::uint64_t{n_workers} * kMaxChunk * sizeof(float);
+  constexpr std::uint64_t kPointers = sizeof(Group) + 3 * (sizeof(const std::byte*) + sizeof(const float*));
+  return h + quantised + products + kPointers;
+}
+
 void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch,
                               std::span<const Pair> pairs, const ExpertOutputs& outputs,
                               std::span<std::uint8_t> failed) {

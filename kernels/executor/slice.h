@@ -21,6 +21,9 @@ class Executor::Slice {
  public:
   Slice(Parallel& parallel, const Ops& ops) : parallel_(parallel), ops_(ops) {}
 
+  // Scratch that a slice needs for each of its pairs at the most: all of them may be one expert's.
+  static std::uint64_t bytes_a_pair(const ExpertKernels& kernels, std::size_t n_workers);
+
   // Computes `pairs` of `batch`. Contracts as in Executor::run().
   void compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch, std::span<const Pair> pairs,
                const ExpertOutputs& outputs, std::span<std::uint8_t> failed);

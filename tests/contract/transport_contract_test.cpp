@@ -355,6 +355,32 @@ TEST_P(TransportContract, FrameLongerThanAllowed_ClosesWithCorrupt) {
   EXPECT_EQ(link.client->close_reason().code(), ErrorCode::kPeerGone);
 }
 
+TEST_P(TransportContract, LargestFrameRaisedAndLowered_CountsForTheNextFrames) {
+  const Options stranger{.largest_frame = 128};
+  Link link = connect({}, stranger);
+  const TestFrame greeting(1, 128), large(2, 8192), again(3, 8192);
+  send_ok(link.client, greeting);
+  ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.received == 1; }));
+  link.server->set_largest_frame(8192);
+  send_ok(link.client, large);
+  ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.received == 2; }));
+  link.server->set_largest_frame(4096);
+  send_ok(link.client, again);
+  ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.closed && link.client.closed; }));
+  EXPECT_EQ(link.server.received, 2u);
+  EXPECT_THAT(link.server->close_reason().text(), HasSubstr("8192 bytes, at most 4096"));
+}
+
+TEST_P(TransportContract, LargestFrameBeyondTheWindow_TheWindowCounts) {
+  const Options small{.largest_frame = 4096, .receive_window = 4096};
+  Link link = connect({}, small);
+  link.server->set_largest_frame(kMega);
+  const TestFrame too_long(1, 8192);
+  send_ok(link.client, too_long);
+  ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.closed && link.client.closed; }));
+  EXPECT_THAT(link.server->close_reason().text(), HasSubstr("8192 bytes, at most 4096"));
+}
+
 TEST_P(TransportContract, Garbage_ClosesWithCorrupt) {
   Link link = connect();
   const std::vector<std::byte> garbage(96, std::byte{0x47});

@@ -143,12 +143,14 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
                            Pool::create({.n_workers = options.threads ? *options.threads : default_thread_count()}));
   TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, pool->n_workers()));
   log_start(node, machine, budget, options, log);
+  log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));
 
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
   SessionOptions session_options;
   session_options.machine = machine;
+  session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);

@@ -8,8 +8,10 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "common/base/version.h"
@@ -25,6 +27,9 @@ constexpr int kMaxThreads = 256;            // of gRPC: streams hold one each
 constexpr std::chrono::milliseconds kAssignInterval{250};
 constexpr std::chrono::milliseconds kCancelInterval{100};  // how late a client that has gone is noticed
 constexpr std::uint32_t kMinStatusInterval = 50;           // ms
+constexpr int kMaxStatusStreams = 32;                      // these two leave most threads to short calls
+constexpr int kMaxAssignStreams = 32;
+constexpr int kHandshakeMs = 5'000;  // for connections that say nothing
 
 // Only codes that the other side tells apart; UNAVAILABLE always means that the node is not there.
 grpc::StatusCode code_of(ErrorCode code) {
@@ -55,8 +60,16 @@ grpc::Status to_grpc(const Status& status) {
   return status.ok() ? grpc::Status::OK : grpc::Status(code_of(status.error().code()), status.error().text());
 }
 
-std::vector<ShareItem> items_of(const v1::AssignRequest& request) {
+// A number in the message takes one byte, an item eight: counted before they are made.
+Result<std::vector<ShareItem>> items_of(const v1::AssignRequest& request, const Model& model) {
+  std::uint64_t n_items = 0;
+  for (const v1::LayerShare& layer : request.layers()) n_items += static_cast<std::uint64_t>(layer.experts_size());
+  const std::uint64_t n_slabs = std::uint64_t{model.n_layers()} * model.n_experts();
+  if (n_items > n_slabs)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("the share has {} experts, the model {}; each may stand once", n_items, n_slabs));
   std::vector<ShareItem> items;
+  items.reserve(n_items);
   for (const v1::LayerShare& layer : request.layers())
     for (const std::uint32_t expert : layer.experts()) items.push_back({layer.layer(), expert});
   return items;
@@ -92,6 +105,25 @@ void describe_session(Session& session, v1::SessionStatus& message) {
   message.set_bytes_sent(counters.bytes_sent);
   message.set_bytes_received(counters.bytes_received);
   message.set_compute_us(counters.compute_us);
+}
+
+// One of at most `most` streams of a kind, while it lives.
+class StreamPlace {
+ public:
+  StreamPlace(std::atomic<int>& taken, int most) : taken_(taken), got_(++taken <= most) {}
+  ~StreamPlace() { --taken_; }
+  StreamPlace(const StreamPlace&) = delete;
+  StreamPlace& operator=(const StreamPlace&) = delete;
+  bool got() const { return got_; }
+
+ private:
+  std::atomic<int>& taken_;
+  const bool got_;
+};
+
+grpc::Status no_place(const char* kind, int most) {
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+          fmt::format("{} {} streams are open, the most this node serves; end one of them", most, kind)};
 }
 
 class NodeService final : public v1::Node::Service {
@@ -175,7 +207,11 @@ class NodeService final : public v1::Node::Service {
                       grpc::ServerWriter<v1::AssignProgress>* writer) override {
     const auto session = sessions_.find(request->session());
     if (!session.ok()) return to_grpc(session.error());
-    const auto assignment = (*session)->begin_assign(request->epoch(), items_of(*request));
+    const StreamPlace place(assign_streams_, kMaxAssignStreams);
+    if (!place.got()) return no_place("Assign", kMaxAssignStreams);
+    const auto items = items_of(*request, (*session)->model());
+    if (!items.ok()) return to_grpc(items.error());
+    const auto assignment = (*session)->begin_assign(request->epoch(), *items);
     if (!assignment.ok()) return to_grpc(assignment.error());
     if (!(*assignment)->finished()) loader_.start(*session, *assignment);
     return follow(*context, **session, *assignment, *writer);
@@ -193,6 +229,9 @@ class NodeService final : public v1::Node::Service {
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
                       grpc::ServerWriter<v1::StatusReply>* writer) override {
+    std::optional<StreamPlace> place;  // one answer needs none
+    if (request->interval_ms() != 0) place.emplace(status_streams_, kMaxStatusStreams);
+    if (place && !place->got()) return no_place("Status", kMaxStatusStreams);
     const std::chrono::milliseconds interval(std::max(request->interval_ms(), kMinStatusInterval));
     while (writer->Write(status_now()) && request->interval_ms() != 0) {
       const auto next = std::chrono::steady_clock::now() + interval;
@@ -211,10 +250,10 @@ class NodeService final : public v1::Node::Service {
   }
 
  private:
-  // The first answer at once, then at least twice a second until the epoch is live.
+  // When there is something to tell, and at least twice a second until the epoch is live.
   grpc::Status follow(grpc::ServerContext& context, Session& session, const AssignmentRef& assignment,
                       grpc::ServerWriter<v1::AssignProgress>& writer) {
-    AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));
+    AssignProgress progress = assignment->wait(kAssignInterval);
     while (!progress.failed) {
       const bool heard = writer.Write(to_message(progress));
       if (progress.ready) return grpc::Status::OK;
@@ -254,6 +293,8 @@ class NodeService final : public v1::Node::Service {
   SlabLoader& loader_;
   const NodeInfo info_;
   std::string listen_;  // before the first call
+  std::atomic<int> status_streams_ = 0;
+  std::atomic<int> assign_streams_ = 0;
 
   std::mutex mutex_;
   std::condition_variable stopped_;
@@ -288,6 +329,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   quota.SetMaxThreads(kMaxThreads);
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(quota);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);

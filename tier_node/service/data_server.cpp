@@ -15,6 +15,12 @@ namespace {
 
 // Events of one connection before the others get their turn.
 constexpr std::size_t kEventsPerTurn = 16;
+// Before hello: header, section header and section of one are 128 bytes.
+constexpr std::uint64_t kLargestGreeting = 256;
+// New connections before those that are there get their turn.
+constexpr std::size_t kAcceptsPerTurn = 64;
+// Until the next try after the process had no descriptor left.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -23,7 +29,9 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const std::string& address,
                                                       const transport::Options& transport_options,
                                                       const DataServerOptions& options) {
-  TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, transport_options));
+  transport::Options strangers = transport_options;
+  strangers.largest_frame = kLargestGreeting;
+  TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, strangers));
   const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (event_fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
   return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));
@@ -67,8 +75,7 @@ void DataServer::loop() {
     wait(more);
     if (stop_requested_.load(std::memory_order_acquire) && !stopping_) begin_stop();
     take_handed_back();
-    accept_all();
-    more = false;
+    more = accept_some();
     for (const auto& peer : peers_) {
       more |= serve(*peer);
       follow_session(*peer);
@@ -94,7 +101,7 @@ void DataServer::begin_stop() {
 void DataServer::wait(bool more_to_do) {
   poll_fds_.clear();
   poll_fds_.push_back({event_fd_, POLLIN, 0});
-  if (listener_) poll_fds_.push_back({listener_->wait_fd(), POLLIN, 0});
+  if (listener_ && accept_after_ <= now()) poll_fds_.push_back({listener_->wait_fd(), POLLIN, 0});
   for (const auto& peer : peers_)
     if (peer->state() != Peer::State::kClosed)
       poll_fds_.push_back({peer->connection().wait_fd(), peer->connection().wait_events(), 0});
@@ -104,7 +111,7 @@ void DataServer::wait(bool more_to_do) {
 }
 
 int DataServer::next_timeout_ms() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = accept_after_ > now() ? accept_after_ : TimePoint::max();
   for (const auto& peer : peers_)
     if (peer->state() == Peer::State::kMute || peer->state() == Peer::State::kClosing)
       next = std::min(next, peer->deadline());
@@ -113,31 +120,42 @@ int DataServer::next_timeout_ms() const {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-void DataServer::accept_all() {
-  while (listener_) {
+// True: there may be more.
+bool DataServer::accept_some() {
+  if (!listener_ || accept_after_ > now()) return false;
+  for (std::size_t i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = listener_->accept();
+    if (!accepted.ok() && accepted.error().code() == ErrorCode::kBusy) {
+      parts_.log.warn("data port: {}; trying again every {} ms", accepted.error().text(), kAcceptPause.count());
+      accept_after_ = now() + kAcceptPause;
+      return false;
+    }
     if (!accepted.ok()) {
       parts_.log.error("data port: {}; no further connections are accepted", accepted.error().text());
       listener_.reset();
-      return;
+      return false;
     }
-    if (!*accepted) return;
-    drop_oldest_mute();
+    if (!*accepted) return false;
+    make_room_for_stranger();
     peers_.push_back(
         std::make_unique<Peer>(next_peer_++, std::move(*accepted), frames_, now() + options_.hello_timeout));
   }
+  return true;
 }
 
-void DataServer::drop_oldest_mute() {
-  std::size_t mute = 0;
+// Connections without a session cost descriptors, whether they are silent or were refused and do not go. The one that
+// has been there longest goes at once, without time to read its last words.
+void DataServer::make_room_for_stranger() {
+  std::size_t strangers = 0;
   Peer* oldest = nullptr;
   for (const auto& peer : peers_) {
-    if (peer->state() != Peer::State::kMute) continue;
-    if (mute++ == 0) oldest = peer.get();
+    if (peer->session() || peer->state() == Peer::State::kClosed || peer->aborted()) continue;
+    if (strangers++ == 0) oldest = peer.get();
   }
-  if (mute < options_.max_mute) return;
-  const Error why(ErrorCode::kBusy, fmt::format("{} connections have not said hello; this is the oldest", mute));
+  if (strangers < options_.max_strangers) return;
+  const Error why(ErrorCode::kBusy, fmt::format("{} connections have not said hello; this is the oldest", strangers));
   end_peer(*oldest, &why);
+  oldest->abort();
 }
 
 Peer* DataServer::find(std::uint64_t id) {

@@ -32,7 +32,7 @@ namespace terrace::node {
 
 struct DataServerOptions {
   std::chrono::milliseconds hello_timeout{5'000};  // for connections that say nothing
-  std::size_t max_mute = 64;                       // so many of those; the oldest makes room
+  std::size_t max_strangers = 64;                  // without a session, those that linger too; the oldest makes room
   std::chrono::milliseconds linger{1'000};         // to send the last words to a connection that ends
   std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops
 };
@@ -49,7 +49,8 @@ class DataServer final : public CompletionSink {
     Logger log;
   };
 
-  // Listens on `address` (HOST:PORT) and starts both threads. Errors as Transport::listen.
+  // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
+  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen.
   static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
                                                    const transport::Options& transport_options,
                                                    const DataServerOptions& options);
@@ -79,8 +80,8 @@ class DataServer final : public CompletionSink {
   int next_timeout_ms() const;
   void begin_stop();
 
-  void accept_all();
-  void drop_oldest_mute();
+  bool accept_some();
+  void make_room_for_stranger();
   Peer* find(std::uint64_t id);
   bool serve(Peer& peer);
   void check_deadline(Peer& peer);
@@ -94,6 +95,7 @@ class DataServer final : public CompletionSink {
   Status on_hello(Peer& peer, const wire::Frame& frame);
   Status on_batch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   Status check_batch(const Peer& peer, const wire::BatchView& batch) const;
+  Status check_replies(const Peer& peer, const wire::BatchView& batch);
   Result<EpochRef> find_share(const Peer& peer, const wire::BatchView& batch) const;
   Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   void on_cancel(Peer& peer, std::uint64_t sequence);
@@ -118,11 +120,13 @@ class DataServer final : public CompletionSink {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::uint64_t next_peer_ = 1;
   bool stopping_ = false;
+  TimePoint accept_after_ = TimePoint::min();  // the process has no descriptor left until then, maybe
   std::vector<std::unique_ptr<Work>> all_works_;
   std::vector<Work*> free_works_;
   std::vector<Completion> handled_completions_;
   std::vector<Returned> handled_returns_;
   std::vector<pollfd> poll_fds_;
+  std::vector<std::uint32_t> range_pairs_;  // of the batch being looked at
 
   std::mutex handed_back_mutex_;  // guards the next two; they are bounded by the credit of all lanes
   std::vector<Completion> completions_;

@@ -102,6 +102,37 @@ Status DataServer::check_batch(const Peer& peer, const wire::BatchView& batch) c
   return {};
 }
 
+// That the replies at their widest fit into what was set aside for them here, and each into the coordinator's largest
+// frame: found out now, not after computing.
+Status DataServer::check_replies(const Peer& peer, const wire::BatchView& batch) {
+  const SessionLimits& limits = peer.session()->limits();
+  const wire::BatchInfo& info = batch.info;
+  const std::uint64_t slots = std::uint64_t{info.n_pairs} * info.d_model * sizeof(float);
+  if (info.form == wire::ReplyForm::kSlots && slots > limits.reply_bytes)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("batch {} asks for the slots of {} pairs, {} bytes; this node has {} for the replies to a "
+                             "batch; ask for fewer pairs at once",
+                             batch.sequence, info.n_pairs, slots, limits.reply_bytes));
+  range_pairs_.assign(batch.ranges.size(), 0);
+  const auto ends_after = [](std::uint32_t row, const wire::RowRange& range) {
+    return row < range.first + range.count;
+  };
+  for (const wire::Pair& pair : batch.pairs) {
+    const auto range = std::upper_bound(batch.ranges.begin(), batch.ranges.end(), pair.row, ends_after);
+    ++range_pairs_[static_cast<std::size_t>(range - batch.ranges.begin())];
+  }
+  for (std::size_t i = 0; i < range_pairs_.size(); ++i) {
+    const std::uint64_t bytes = wire::widest_reply_frame_bytes(
+        info.form, std::min(batch.ranges[i].count, range_pairs_[i]), range_pairs_[i], info.d_model);
+    if (bytes > limits.largest_peer_frame)
+      return Error(ErrorCode::kRefused,
+                   fmt::format("the reply to range {} of batch {} may need a frame of {} bytes, the coordinator takes "
+                               "{}; cut batches into smaller ranges",
+                               i, batch.sequence, bytes, limits.largest_peer_frame));
+  }
+  return {};
+}
+
 // The batch's epoch, which holds every expert that the batch names.
 Result<EpochRef> DataServer::find_share(const Peer& peer, const wire::BatchView& batch) const {
   auto epoch = peer.session()->find_epoch(batch.epoch);
@@ -120,6 +151,8 @@ Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<cons
   TERRACE_ASSIGN_OR_RETURN(const wire::BatchView batch, wire::read_batch(frame, peer.session()->limits().batch));
   TERRACE_RETURN_IF_ERROR(check_batch(peer, batch));
   auto epoch = find_share(peer, batch);
+  if (epoch.ok())
+    if (const Status fits = check_replies(peer, batch); !fits.ok()) epoch = fits.error();
   if (!epoch.ok()) {
     // The batch is in order, only this node cannot do it: an answer, not the end.
     peer.return_credit(bytes.size());
@@ -187,11 +220,7 @@ void DataServer::on_completion(Completion& completion) {
     if (!wanted) return frames_.give(std::move(completion.reply));
     // The last reply says that the next batch may come; this one's memory is free before that can have arrived.
     if (completion.reply->reply.range_index + 1 == work.batch.info.n_ranges) return_credit(work, *peer);
-    const Status sent = peer->send_reply(work, std::move(completion.reply));
-    if (sent.ok()) return;
-    work.cancelled.store(true, std::memory_order_relaxed);
-    peer->send_error(work.batch.sequence, sent.error());
-    return;
+    return peer->send_reply(work, std::move(completion.reply));
   }
   if (wanted && completion.error) peer->send_error(work.batch.sequence, *completion.error);
   finish_work(work);

@@ -8,8 +8,8 @@
 namespace terrace::node {
 namespace {
 
-// Header, three section headers, ReplyInfo and paddings of a reply, rounded up.
-constexpr std::uint64_t kReplyOverhead = 256;
+// An error frame with the longest text, rounded up: what a coordinator may send without credit.
+constexpr std::uint64_t kLargestWithoutCredit = 1024;
 
 }  // namespace
 
@@ -27,10 +27,13 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   state_ = State::kOpen;
   const SessionLimits& limits = session_->limits();
   granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
+  // What the whole grant does not cover cannot come in order: nobody makes us set memory aside for it.
+  const std::uint64_t largest = std::min(limits.largest_frame, std::max(granted_.bytes, kLargestWithoutCredit));
+  connection_->set_largest_frame(largest);
   OutFramePtr frame = frames_.take();
   begin(*frame, wire::FrameType::kWelcome, next_sequence_++);
   wire::Welcome welcome;
-  welcome.largest_frame = limits.largest_frame;
+  welcome.largest_frame = largest;
   welcome.credit_frames = granted_.frames;
   welcome.credit_bytes = granted_.bytes;
   wire::add_welcome(frame->builder, welcome);
@@ -106,24 +109,18 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
   send(std::move(frame));
 }
 
-Status Peer::send_reply(const Work& work, OutFramePtr reply) {
-  const std::uint64_t largest = session_->limits().largest_peer_frame;
-  const std::uint64_t bytes = reply->data.size() + reply->failed_rows.size() * 2 + kReplyOverhead;
-  if (bytes > largest) {
-    const std::uint32_t range = reply->reply.range_index;
+void Peer::send_reply(const Work& work, OutFramePtr reply) {
+  if (reply->data.size() > session_->limits().most_unread_bytes() - unread_bytes_) {
     frames_.give(std::move(reply));
-    return Error(ErrorCode::kRefused,
-                 fmt::format("the reply to range {} of batch {} needs a frame of {} bytes, the coordinator takes {}; "
-                             "cut batches into smaller ranges",
-                             range, work.batch.sequence, bytes, largest));
+    return abort();
   }
+  unread_bytes_ += reply->data.size();
   begin(*reply, wire::FrameType::kReply, work.batch.sequence);
   reply->header.layer = work.batch.layer;
   reply->header.epoch = work.batch.epoch;
   reply->builder.begin(reply->header);
   wire::add_reply(reply->builder, reply->reply, reply->form, reply->data, reply->failed_rows);
   send(std::move(reply));
-  return {};
 }
 
 void Peer::send(OutFramePtr frame) {
@@ -142,6 +139,7 @@ void Peer::sent(transport::SendTicket ticket) {
   const auto open = std::find_if(open_sends_.begin(), open_sends_.end(),
                                  [&](const OpenSend& candidate) { return candidate.ticket == ticket; });
   if (open == open_sends_.end()) return;
+  unread_bytes_ -= open->frame->data.size();
   frames_.give(std::move(open->frame));
   open_sends_.erase(open);
 }
@@ -150,6 +148,7 @@ void Peer::closed() {
   state_ = State::kClosed;
   for (OpenSend& open : open_sends_) frames_.give(std::move(open.frame));
   open_sends_.clear();
+  unread_bytes_ = 0;
 }
 
 void Peer::release(std::span<const std::byte> frame) {

@@ -54,8 +54,9 @@ class Peer {
   void send_plain(wire::FrameType type) { send_plain(type, next_sequence_++); }
   void send_plain(wire::FrameType type, std::uint64_t sequence);
   void send_error(std::uint64_t sequence, const Error& error);
-  // Takes a reply as the runner left it. kRefused: larger than the coordinator takes; nothing was sent.
-  Status send_reply(const Work& work, OutFramePtr reply);
+  // Takes a reply as the runner left it. A peer that leaves more replies unread than its credit can account for is cut
+  // off: they lie in memory that is set aside for so many.
+  void send_reply(const Work& work, OutFramePtr reply);
 
   // Events of the transport.
   void sent(transport::SendTicket ticket);
@@ -93,7 +94,8 @@ class Peer {
   std::uint64_t next_sequence_ = 1;  // of our own frames that answer none
   std::size_t held_ = 0;
   std::vector<OpenSend> open_sends_;
-  std::vector<Work*> works_;  // queued or running
+  std::uint64_t unread_bytes_ = 0;  // of replies in open_sends_
+  std::vector<Work*> works_;        // queued or running
 };
 
 }  // namespace terrace::node

@@ -29,6 +29,16 @@ void Assignment::want(Slot& slot) {
   changed_.notify_all();
 }
 
+void Assignment::want_missing() {
+  const std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.ready) continue;
+    slot.wanted = true;
+    progress_.wanted.push_back(slot.item);
+  }
+  changed_.notify_all();
+}
+
 void Assignment::slab_ready(Slot& slot, arena::SlabRef slab) {
   slot.filling.reset();
   slot.hasher.reset();

@@ -53,6 +53,7 @@ class Assignment {
 
   // The loader's thread.
   void want(Slot& slot);
+  void want_missing();  // all at once, so that the first answer lists them together
   void slab_ready(Slot& slot, arena::SlabRef slab);
   // Ends the wait. Without an error: the epoch is live.
   void finish(std::optional<Error> failed);

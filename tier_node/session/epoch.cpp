@@ -6,22 +6,29 @@
 
 namespace terrace::node {
 
-Epoch::Epoch(std::uint64_t number, std::uint32_t n_layers, std::uint32_t n_experts, const std::vector<ShareItem>& items,
-             std::vector<arena::SlabRef> slabs, bool new_slabs)
-    : number_(number),
-      n_experts_(n_experts),
-      new_slabs_(new_slabs),
-      table_(static_cast<std::size_t>(n_layers) * n_experts),
-      slabs_(std::move(slabs)) {
-  for (std::size_t i = 0; i < items.size(); ++i)
-    table_[static_cast<std::size_t>(items[i].layer) * n_experts + items[i].expert] = {
-        slabs_[i]->gate(), slabs_[i]->up(), slabs_[i]->down()};
+namespace {
+
+constexpr std::size_t kMostNamed = 8;  // epochs in a text
+
+}  // namespace
+
+Epoch::Epoch(std::uint64_t number, std::vector<ShareItem> items, std::vector<arena::SlabRef> slabs, bool new_slabs)
+    : number_(number), new_slabs_(new_slabs), items_(std::move(items)), slabs_(std::move(slabs)) {}
+
+kernels::SlabView Epoch::slab(std::uint32_t layer, std::uint32_t expert) const {
+  const ShareItem item{layer, expert};
+  const auto found = std::lower_bound(items_.begin(), items_.end(), item);
+  if (found == items_.end() || *found != item) return {};
+  const arena::HeldSlab& slab = *slabs_[static_cast<std::size_t>(found - items_.begin())];
+  return {slab.gate(), slab.up(), slab.down()};
 }
 
 std::string EpochBook::held() const {
   if (live_.empty()) return "holds none";
   std::string text;
-  for (const EpochRef& epoch : live_) text += fmt::format("{}{}", text.empty() ? "holds " : ", ", epoch->number());
+  for (std::size_t i = 0; i < std::min(live_.size(), kMostNamed); ++i)
+    text += fmt::format("{}{}", text.empty() ? "holds " : ", ", live_[i]->number());
+  if (live_.size() > kMostNamed) text += fmt::format(" and {} more", live_.size() - kMostNamed);
   return text;
 }
 
@@ -33,7 +40,20 @@ Result<EpochRef> EpochBook::find(std::uint64_t number) const {
                            number <= announced_ && number > 0 ? "forgotten or not ready yet" : "unknown", held()));
 }
 
-Status EpochBook::announce(std::uint64_t number, bool new_slabs) {
+Status EpochBook::check_room(std::uint64_t number, std::size_t n_items) const {
+  if (live_.size() >= kMaxLive)
+    return Error(ErrorCode::kBusy, fmt::format("epoch {} would be one more than the {} that may be live; this node {}; "
+                                               "forget the oldest first",
+                                               number, kMaxLive, held()));
+  std::uint64_t items = n_items;
+  for (const EpochRef& epoch : live_) items += epoch->n_slabs();
+  if (items <= max_items_) return {};
+  return Error(ErrorCode::kBusy, fmt::format("epoch {} and those live would have {} experts, {} is the most for this "
+                                             "model; this node {}; forget the oldest first",
+                                             number, items, max_items_, held()));
+}
+
+Status EpochBook::announce(std::uint64_t number, std::size_t n_items, bool new_slabs) {
   if (number <= announced_)
     return Error(
         ErrorCode::kInvalidArgument,
@@ -44,6 +64,7 @@ Status EpochBook::announce(std::uint64_t number, bool new_slabs) {
     return Error(ErrorCode::kBusy, fmt::format("epoch {} brings new slabs, but this node already {}, {} of which "
                                                "brought slabs; forget the oldest first",
                                                number, held(), with_new));
+  TERRACE_RETURN_IF_ERROR(check_room(number, n_items));
   announced_ = number;
   return {};
 }

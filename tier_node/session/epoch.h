@@ -21,26 +21,22 @@ struct ShareItem {
 
 class Epoch {
  public:
-  // slabs[i] is items[i]'s. new_slabs: of them, those that no live epoch held before.
-  Epoch(std::uint64_t number, std::uint32_t n_layers, std::uint32_t n_experts, const std::vector<ShareItem>& items,
-        std::vector<arena::SlabRef> slabs, bool new_slabs);
+  // items rise; slabs[i] is items[i]'s. new_slabs: of them, those that no live epoch held before.
+  Epoch(std::uint64_t number, std::vector<ShareItem> items, std::vector<arena::SlabRef> slabs, bool new_slabs);
 
   std::uint64_t number() const { return number_; }
   std::uint64_t n_slabs() const { return slabs_.size(); }
   bool brought_new_slabs() const { return new_slabs_; }
 
-  // Ids within the model's. Null parts: not in this share.
-  const kernels::SlabView& slab(std::uint32_t layer, std::uint32_t expert) const {
-    return table_[static_cast<std::size_t>(layer) * n_experts_ + expert];
-  }
+  // Null parts: not in this share.
+  kernels::SlabView slab(std::uint32_t layer, std::uint32_t expert) const;
   bool holds(std::uint32_t layer, std::uint32_t expert) const { return slab(layer, expert).gate != nullptr; }
 
  private:
   const std::uint64_t number_;
-  const std::uint32_t n_experts_;
   const bool new_slabs_;
-  std::vector<kernels::SlabView> table_;  // [n_layers, n_experts]
-  std::vector<arena::SlabRef> slabs_;
+  const std::vector<ShareItem> items_;  // rising: an epoch takes as much memory as its share has experts
+  const std::vector<arena::SlabRef> slabs_;
 };
 using EpochRef = std::shared_ptr<const Epoch>;
 
@@ -49,25 +45,35 @@ class EpochBook {
  public:
   // At most so many live epochs may each have brought slabs.
   static constexpr std::size_t kMaxWithNewSlabs = 2;
+  // Far more than a coordinator has batches in: it forgets an epoch with the last reply of its last batch.
+  static constexpr std::size_t kMaxLive = 64;
+  // Bytes that an expert of a live epoch costs beside its slab: item, reference, HeldSlab and their control blocks.
+  static constexpr std::uint64_t kBytesAnItem = 192;
+
+  // max_items: of all live epochs together.
+  explicit EpochBook(std::uint64_t max_items) : max_items_(max_items) {}
 
   // kStaleEpoch: unknown or forgotten; the text names it and those held.
   Result<EpochRef> find(std::uint64_t number) const;
-  // kInvalidArgument: not above every epoch that was ever announced. kBusy: it brings slabs and two that did live.
-  // Announcing a number uses it up.
-  Status announce(std::uint64_t number, bool new_slabs);
+  // An epoch of n_items experts is on its way. kInvalidArgument: not above every epoch that was ever announced. kBusy:
+  // it brings slabs and two that did live; kMaxLive live; more items than max_items in all. Announcing a number uses
+  // it up.
+  Status announce(std::uint64_t number, std::size_t n_items, bool new_slabs);
   // The announced epoch is ready.
   void add(EpochRef epoch);
   // kStaleEpoch: not live.
   Status forget(std::uint64_t number);
-  // Leaves no epoch live here; `other`, destroyed outside the lock, lets their slabs go.
-  void move_live_to(EpochBook& other) { other.live_ = std::exchange(live_, {}); }
+  // Leaves no epoch live; `other`, destroyed outside the lock, lets their slabs go.
+  void move_live_to(std::vector<EpochRef>& other) { other = std::exchange(live_, {}); }
 
   // The live epoch of the highest number; null when none is live.
   EpochRef newest() const;
 
  private:
-  std::string held() const;  // "holds 41, 42", "holds none"
+  std::string held() const;  // "holds 41, 42", "holds none"; of many the first, and how many more
+  Status check_room(std::uint64_t number, std::size_t n_items) const;
 
+  std::uint64_t max_items_;
   std::vector<EpochRef> live_;  // rising
   std::uint64_t announced_ = 0;
 };

@@ -10,6 +10,9 @@ namespace terrace::node {
 namespace {
 
 constexpr std::uint32_t kMostRows = 65536;  // row ids have 16 bits
+// Slots are for audits and tests: they get the memory of the widest sums, and at least so much as far as they need it.
+constexpr std::uint64_t kSlotsBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kExecutors = 2;  // one for decode batches between a prompt's slices
 
 Error refused(std::string text) { return Error(ErrorCode::kRefused, std::move(text)); }
 
@@ -24,13 +27,27 @@ std::uint64_t largest_batch_frame(const Model& model, const AskedLimits& asked) 
   return largest;
 }
 
+std::uint64_t reply_bytes(const wire::BatchLimits& batch) {
+  const std::uint64_t sums = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
+  const std::uint64_t slots = std::uint64_t{batch.max_pairs} * batch.d_model * sizeof(float);
+  return std::max(sums, std::min(slots, kSlotsBytes));
+}
+
+std::uint64_t executor_bytes(const Model& model, std::size_t n_workers) {
+  std::uint64_t most = 0;
+  for (std::uint32_t layer = 0; layer < model.n_layers(); ++layer)
+    if (model.layer(layer).has_experts)
+      most = std::max(most, kernels::Executor::scratch_bytes(model.layer(layer).kernels, n_workers));
+  return kExecutors * most;
+}
+
 }  // namespace
 
 std::uint64_t SessionLimits::scratch_bytes() const {
   const std::uint64_t sums = std::uint64_t{batch.max_rows} * batch.d_model * sizeof(std::int64_t);
   const std::uint64_t packed = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
   const std::uint64_t batches_in_flight = 2 * std::max<std::uint64_t>(1, batches.bytes / largest_batch_frame);
-  return sums + packed + batches_in_flight * packed;
+  return executor_bytes + sums + packed + batches_in_flight * reply_bytes;
 }
 
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options) {
@@ -59,6 +76,8 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
     return refused(fmt::format("the reply to one row may need a frame of {} bytes, the coordinator takes {}", reply,
                                limits.largest_peer_frame));
   limits.batches = {options.batch_frames, options.batch_windows * limits.largest_batch_frame};
+  limits.reply_bytes = reply_bytes(limits.batch);
+  limits.executor_bytes = executor_bytes(model, options.n_workers);
   limits.weights = {options.weight_frames, options.weight_bytes};
   return limits;
 }

@@ -1,6 +1,7 @@
 // What a session may send at once, and the memory that this costs the node.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/base/result.h"
@@ -23,11 +24,15 @@ struct SessionLimits {
   LaneCredit weights;
 
   std::uint64_t largest_batch_frame = 0;
+  std::uint64_t reply_bytes = 0;     // set aside for all replies to one batch: the most that may be asked for
+  std::uint64_t executor_bytes = 0;  // scratch of the executors
 
   // Receive windows of the three lanes.
   std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
-  // Sums of the largest range, its rows packed at their widest, and the replies of all batches in flight.
+  // Executors, sums of the largest range, its rows packed at their widest, the replies of all batches in flight.
   std::uint64_t scratch_bytes() const;
+  // Replies that a lane may have left unread: more than those to the batches it has credit for cannot be in order.
+  std::uint64_t most_unread_bytes() const { return batches.frames * reply_bytes; }
 };
 
 struct LimitOptions {
@@ -36,6 +41,7 @@ struct LimitOptions {
   std::uint32_t batch_windows = 4;  // per lane: bytes of so many largest batches
   std::uint32_t weight_frames = 16;
   std::uint64_t weight_bytes = std::uint64_t{16} << 20;
+  std::size_t n_workers = 1;  // that compute
 };
 
 struct AskedLimits {

@@ -12,7 +12,11 @@ Result<Model::Layer> make_layer(const manifest::LayerShape& shape, const Machine
   Model::Layer layer;
   if (shape.n_experts == 0) return layer;
   layer.has_experts = true;
-  layer.sizes = {shape.gate_bytes(), shape.up_bytes(), shape.down_bytes()};
+  const auto number = [](TensorType type) { return static_cast<std::uint32_t>(type); };
+  layer.sizes = {shape.gate_bytes(),
+                 shape.up_bytes(),
+                 shape.down_bytes(),
+                 {number(shape.types.gate), number(shape.types.up), number(shape.types.down), shape.d_model, shape.ff}};
   TERRACE_ASSIGN_OR_RETURN(
       layer.kernels,
       kernels::select_expert_kernels({shape.types.gate, shape.types.up, shape.types.down, shape.d_model, shape.ff},
@@ -20,12 +24,37 @@ Result<Model::Layer> make_layer(const manifest::LayerShape& shape, const Machine
   return layer;
 }
 
+// The hash behind a slab id covers the slab's shape, so one id in layers of two shapes is a lie about one of them.
+Status check_one_shape_an_id(const manifest::Manifest& manifest, const std::vector<Model::Layer>& layers) {
+  std::vector<ShareItem> items;
+  for (std::uint32_t layer = 0; layer < manifest.n_layers(); ++layer)
+    for (std::uint32_t expert = 0; layers[layer].has_experts && expert < manifest.n_experts; ++expert)
+      items.push_back({layer, expert});
+  const auto id = [&](const ShareItem& item) -> const auto& { return manifest.slab_id(item.layer, item.expert); };
+  std::sort(items.begin(), items.end(), [&](const ShareItem& a, const ShareItem& b) { return id(a) < id(b); });
+  for (std::size_t i = 1; i < items.size(); ++i) {
+    const ShareItem &a = items[i - 1], &b = items[i];
+    if (id(a) != id(b) || layers[a.layer].sizes == layers[b.layer].sizes) continue;
+    return Error(ErrorCode::kCorrupt,
+                 fmt::format("manifest: layer {}, expert {} and layer {}, expert {} have one slab id, {}, but slabs of "
+                             "{} and {} bytes or of other types",
+                             a.layer, a.expert, b.layer, b.expert, security::to_hex(id(a)),
+                             layers[a.layer].sizes.file_bytes(), layers[b.layer].sizes.file_bytes()));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& machine) {
   Model model;
   TERRACE_ASSIGN_OR_RETURN(model.manifest_, manifest::parse(bytes));
+  model.manifest_bytes_ = bytes.size();
   const manifest::Manifest& manifest = model.manifest_;
+  if (manifest.n_layers() > kMaxLayers || manifest.slab_ids.size() > kMaxSlabs)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("the manifest has {} layers and {} slabs; a node takes {} and {}", manifest.n_layers(),
+                             manifest.slab_ids.size(), kMaxLayers, kMaxSlabs));
   if (manifest.shift < manifest::kMinShift || manifest.shift > manifest::kMaxShift)
     return Error(ErrorCode::kRefused, fmt::format("the manifest's SHIFT is {}; {} to {} are allowed", manifest.shift,
                                                   manifest::kMinShift, manifest::kMaxShift));
@@ -42,6 +71,7 @@ Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& mach
     model.layers_.push_back(std::move(layer).value());
   }
   if (!any_experts) return Error(ErrorCode::kRefused, "the manifest has no layer with experts");
+  TERRACE_RETURN_IF_ERROR(check_one_shape_an_id(manifest, model.layers_));
   return model;
 }
 

@@ -25,6 +25,10 @@ struct Machine {
 
 class Model {
  public:
+  // Beyond any model that exists; what a node keeps of a manifest is bounded by them.
+  static constexpr std::uint32_t kMaxLayers = 4096;
+  static constexpr std::uint64_t kMaxSlabs = std::uint64_t{1} << 21;
+
   struct Layer {
     bool has_experts = false;
     // Nothing below means anything without experts.
@@ -32,15 +36,19 @@ class Model {
     arena::SlabSizes sizes;
   };
 
-  // `bytes` come from a peer. kCorrupt: no manifest. kUnsupported: names the layer and the type that this machine has
-  // no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that differ.
+  // `bytes` come from a peer. kCorrupt: no manifest, or one slab id under two shapes. kUnsupported: names the layer and
+  // the type that this machine has no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that
+  // differ, more than kMaxLayers or kMaxSlabs.
   static Result<Model> parse(std::span<const std::byte> bytes, const Machine& machine);
 
   const security::Sha256& hash() const { return manifest_.hash; }
+  std::uint64_t manifest_bytes() const { return manifest_bytes_; }  // as it came
   std::uint32_t n_layers() const { return manifest_.n_layers(); }
   std::uint32_t n_experts() const { return manifest_.n_experts; }
   std::uint32_t d_model() const { return manifest_.d_model; }
   int shift() const { return manifest_.shift; }
+  // What all live epochs of a session may have together: the whole model as often as no plan has it in flight.
+  std::uint64_t max_live_items() const { return 8 * std::uint64_t{n_layers()} * n_experts(); }
   const Layer& layer(std::uint32_t layer) const { return layers_[layer]; }
   const manifest::LayerShape& shape(std::uint32_t layer) const { return manifest_.layers[layer]; }
   const arena::SlabId& slab_id(const ShareItem& item) const { return manifest_.slab_id(item.layer, item.expert); }
@@ -52,6 +60,7 @@ class Model {
  private:
   Model() = default;
   manifest::Manifest manifest_;
+  std::uint64_t manifest_bytes_ = 0;
   std::vector<Layer> layers_;
 };
 

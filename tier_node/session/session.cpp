@@ -2,13 +2,18 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
+
+#include "common/base/check.h"
 
 namespace terrace::node {
 namespace {
 
 Error invalid(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
+
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
 
 }  // namespace
 
@@ -18,7 +23,8 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
       model_(std::move(model)),
       limits_(limits),
       on_end_(std::move(on_end)),
-      lease_end_(lease_end.time_since_epoch().count()) {}
+      lease_end_(lease_end.time_since_epoch().count()),
+      epochs_(model_.max_live_items()) {}
 
 std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
 
@@ -26,7 +32,8 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::Res
   arena::ReservationTerms terms = asked;
   terms.slabs = model_.stored_bytes(asked.slabs);
   terms.staging = std::max(terms.staging, limits_.staging_bytes());
-  terms.scratch = std::max(terms.scratch, limits_.scratch_bytes());
+  terms.scratch = saturating_sum(std::max(terms.scratch, limits_.scratch_bytes()),
+                                 model_.max_live_items() * EpochBook::kBytesAnItem);
   {
     const std::lock_guard lock(mutex_);
     if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
@@ -42,7 +49,7 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::Res
 
 Status Session::release() {
   AssignmentRef abandoned;
-  EpochBook forgotten;
+  std::vector<EpochRef> forgotten;
   std::shared_ptr<arena::Reservation> released;
   {
     const std::lock_guard lock(mutex_);
@@ -76,9 +83,10 @@ Session::NewSlabs Session::count_new(const std::vector<ShareItem>& items) const 
   std::unordered_set<arena::SlabId, arena::SlabIdHash> seen;
   for (const ShareItem& item : items) {
     const arena::SlabId& id = model_.slab_id(item);
-    if (reservation_->holds(id) || !seen.insert(id).second) continue;
+    const arena::SlabSizes& sizes = model_.layer(item.layer).sizes;
+    if (reservation_->holds(id, sizes) || !seen.insert(id).second) continue;
     ++fresh.count;
-    fresh.bytes += model_.layer(item.layer).sizes.stored_bytes();
+    fresh.bytes += sizes.stored_bytes();
   }
   return fresh;
 }
@@ -87,7 +95,8 @@ Result<std::vector<arena::SlabRef>> Session::find_ready(const std::vector<ShareI
   std::vector<arena::SlabRef> ready;
   ready.reserve(items.size());
   for (const ShareItem& item : items) {
-    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab, reservation_->find(model_.slab_id(item)));
+    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab,
+                             reservation_->find(model_.slab_id(item), model_.layer(item.layer).sizes));
     ready.push_back(std::move(slab));
   }
   return ready;
@@ -107,7 +116,7 @@ Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vect
                  fmt::format("epoch {} brings {} new slabs of {} bytes, {} are left of the reservation; reserve for "
                              "all epochs that may live at once",
                              epoch, fresh.count, fresh.bytes, reservation_->free_slab_bytes()));
-  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, fresh.count > 0));
+  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, items.size(), fresh.count > 0));
   TERRACE_ASSIGN_OR_RETURN(std::vector<arena::SlabRef> ready, find_ready(items));
   auto assignment = std::make_shared<Assignment>(epoch, fresh.count > 0, items, std::move(ready));
   if (assignment->complete()) {
@@ -122,11 +131,12 @@ void Session::make_live(Assignment& assignment) {
   std::vector<ShareItem> items;
   std::vector<arena::SlabRef> slabs;
   for (Assignment::Slot& slot : assignment.slots()) {
+    TERRACE_CHECK(slot.ready->sizes() == model_.layer(slot.item.layer).sizes, "a slab of its layer's shape");
     items.push_back(slot.item);
     slabs.push_back(std::move(slot.ready));
   }
-  epochs_.add(std::make_shared<const Epoch>(assignment.epoch(), model_.n_layers(), model_.n_experts(), items,
-                                            std::move(slabs), assignment.brings_new_slabs()));
+  epochs_.add(std::make_shared<const Epoch>(assignment.epoch(), std::move(items), std::move(slabs),
+                                            assignment.brings_new_slabs()));
   assignment.finish(std::nullopt);
 }
 
@@ -180,7 +190,7 @@ void Session::close() { finish(Error(ErrorCode::kPeerGone, "closed by its coordi
 
 void Session::finish(Error reason, bool by_wish) {
   AssignmentRef abandoned;
-  EpochBook forgotten;
+  std::vector<EpochRef> forgotten;
   std::shared_ptr<arena::Reservation> released;
   {
     const std::lock_guard lock(mutex_);

@@ -58,7 +58,8 @@ class Session {
   // is then live.
   // kInvalidArgument: ids out of range or not rising, no reservation, an epoch number that does not rise.
   // kBusy: two epochs that brought slabs are live, or another assignment still waits for slabs; an epoch that brings
-  // none is never refused for that. kOutOfMemory: the share does not fit into the reservation.
+  // none is never refused for that, only for the bounds of EpochBook::announce(). kOutOfMemory: the share does not fit
+  // into the reservation.
   Result<AssignmentRef> begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items);
   // All slabs are there: the epoch is live from now on.
   void finish_assign(const AssignmentRef& assignment);

@@ -84,11 +84,26 @@ Status SessionTable::check_room() const {
 }
 
 Result<SessionTable::Opened> SessionTable::open(const OpenRequest& request) {
+  TERRACE_RETURN_IF_ERROR(check_versions(request));
+  // A manifest is kept without a reservation, so its bytes are counted before it is looked at.
+  const std::uint64_t bytes = request.manifest.size();
   {
     const std::lock_guard lock(mutex_);
     TERRACE_RETURN_IF_ERROR(check_room());
+    if (bytes > options_.max_manifest_bytes - manifest_bytes_)
+      return refused(fmt::format("the manifest has {} bytes; this node keeps {} for all sessions, {} are taken", bytes,
+                                 options_.max_manifest_bytes, manifest_bytes_));
+    manifest_bytes_ += bytes;
   }
-  TERRACE_RETURN_IF_ERROR(check_versions(request));
+  auto opened = open_model(request);
+  if (!opened.ok()) {
+    const std::lock_guard lock(mutex_);
+    manifest_bytes_ -= bytes;
+  }
+  return opened;
+}
+
+Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request) {
   TERRACE_ASSIGN_OR_RETURN(Model model, Model::parse(request.manifest, options_.machine));
   TERRACE_ASSIGN_OR_RETURN(const SessionLimits limits, make_limits(model, request.limits, options_.limits));
   Session::Identity identity;
@@ -146,6 +161,7 @@ void SessionTable::remove(const Session& session) {
     const std::lock_guard lock(mutex_);
     if (const auto found = sessions_.find(session.id()); found != sessions_.end()) {
       removed = std::move(found->second);
+      manifest_bytes_ -= removed->model().manifest_bytes();
       sessions_.erase(found);
     }
   }

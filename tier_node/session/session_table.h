@@ -44,6 +44,7 @@ struct SessionOptions {
   LimitOptions limits;
   std::chrono::milliseconds lease{10'000};
   std::size_t max_sessions = 64;
+  std::uint64_t max_manifest_bytes = std::uint64_t{128} << 20;  // of all sessions, those being opened included
   std::function<TimePoint()> clock = [] { return std::chrono::steady_clock::now(); };
   bool housekeeping = true;  // off: tests call keep_house() themselves
 };
@@ -64,8 +65,8 @@ class SessionTable {
     SessionRef session;
     std::uint32_t protocol = 0;
   };
-  // kRefused: draining, too many sessions, protocol ranges apart, another numerics version, a capability that this
-  // node lacks, limits (see make_limits); the text names it. Else as Model::parse.
+  // kRefused: draining, too many sessions, too large manifests in all, protocol ranges apart, another numerics version,
+  // a capability that this node lacks, limits (see make_limits); the text names it. Else as Model::parse.
   Result<Opened> open(const OpenRequest& request);
   // kNotFound: closed, ended, or of an earlier start of this node.
   Result<SessionRef> find(std::uint64_t id) const;
@@ -93,6 +94,7 @@ class SessionTable {
   SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log, std::uint64_t boot_id);
   Status check_versions(const OpenRequest& request) const;
   Status check_room() const;
+  Result<Opened> open_model(const OpenRequest& request);
   void remove(const Session& session);
   void housekeeping_loop();
   bool idle() const;
@@ -106,6 +108,7 @@ class SessionTable {
   mutable std::mutex mutex_;
   mutable std::condition_variable wake_;  // sessions_, draining_ or stopping_ changed
   std::map<std::uint64_t, SessionRef> sessions_;
+  std::uint64_t manifest_bytes_ = 0;  // of sessions_, and of those being opened
   bool draining_ = false;
   bool stopping_ = false;
   std::thread housekeeper_;

@@ -25,9 +25,7 @@ void SlabLoader::start(const SessionRef& session, const AssignmentRef& assignmen
     worker_.post([this, session, assignment] { read_next(session, assignment, 0); });
     return;
   }
-  // Before the caller tells of it, so that its first answer lists all of them.
-  for (Assignment::Slot& slot : assignment->slots())
-    if (!slot.ready) assignment->want(slot);
+  worker_.post([assignment] { assignment->want_missing(); });
 }
 
 // One slab a job: pieces and other sessions' slabs get their turn between two.

@@ -26,9 +26,9 @@ class SlabLoader {
   const OwnModel* own_model() const { return own_; }
   bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }
 
-  // Once for each assignment that is not complete: asks for what the file does not give, reads the rest. Makes the
-  // epoch live when all is there. A slab that the file gives wrongly is logged with file, layer and expert, and asked
-  // for from the coordinator.
+  // Once for each assignment that is not complete; returns at once. The worker asks for what the file does not give,
+  // reads the rest, and makes the epoch live when all is there. A slab that the file gives wrongly is logged with
+  // file, layer and expert, and asked for from the coordinator.
   void start(const SessionRef& session, const AssignmentRef& assignment);
 
   // A piece from the weights lane, its counts checked by the decoder only. piece.data is borrowed until done() is

@@ -91,6 +91,11 @@ void Endpoint::clear_event() {
   event_.clear();
 }
 
+void Endpoint::set_largest_frame(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  options_.largest_frame = std::min(bytes, options_.receive_window);
+}
+
 std::optional<std::span<const std::byte>> Endpoint::next_frame() {
   const std::lock_guard lock(mutex_);
   if (next_frame_ == frames_.size()) return std::nullopt;

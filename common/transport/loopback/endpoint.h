@@ -51,6 +51,7 @@ class Endpoint {
   // ---- called by this end
   int fd() const { return event_.fd(); }
   void clear_event();
+  void set_largest_frame(std::uint64_t bytes);
   // The next frame; until release() it counts against the window.
   std::optional<std::span<const std::byte>> next_frame();
   bool has_frame() const;

@@ -41,6 +41,8 @@ class LoopbackConnection final : public Connection {
     return n + report_closed(out.subspan(n));
   }
 
+  void set_largest_frame(std::uint64_t bytes) override { mine_->set_largest_frame(bytes); }
+
   void release(std::span<const std::byte> frame) override {
     if (mine_->release(frame)) peer_->wake();
   }

@@ -10,6 +10,7 @@ namespace terrace::transport {
 
 FrameReader::FrameReader(const Options& options)
     : largest_frame_(options.largest_frame),
+      window_(options.receive_window),
       pool_(options.receive_window),
       ahead_(std::make_unique_for_overwrite<std::byte[]>(kReadAhead)) {}
 

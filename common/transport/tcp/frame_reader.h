@@ -4,6 +4,7 @@
 // into its final buffer, then a small read-ahead, which holds headers and small frames: several of them cost one read.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,8 @@ class FrameReader {
   // `bytes` of space() were filled.
   void filled(std::size_t bytes);
   void release(std::span<const std::byte> frame);
+  // For frames whose header next_frame() has not looked at yet. At most the window counts.
+  void set_largest_frame(std::uint64_t bytes) { largest_frame_ = std::min(bytes, window_); }
   // Bytes of a frame whose rest is missing.
   std::uint64_t bytes_of_unfinished() const { return filled_ + ahead_end_ - ahead_begin_; }
 
@@ -42,6 +45,7 @@ class FrameReader {
   bool start_frame(std::uint64_t bytes);
 
   std::uint64_t largest_frame_;
+  std::uint64_t window_;
   ReceivePool pool_;
   std::unique_ptr<std::byte[]> ahead_;  // [kReadAhead], bytes [ahead_begin_, ahead_end_) are not used yet
   std::size_t ahead_begin_ = 0;

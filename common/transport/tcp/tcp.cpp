@@ -9,6 +9,7 @@
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -83,6 +84,7 @@ class TcpConnection final : public Connection {
     return n + report_closed(out.subspan(n));
   }
 
+  void set_largest_frame(std::uint64_t bytes) override { reader_.set_largest_frame(bytes); }
   void release(std::span<const std::byte> frame) override { reader_.release(frame); }
   int wait_fd() override { return socket_.is_open() ? socket_.native_handle() : -1; }
 
@@ -280,7 +282,9 @@ class TcpListener final : public Listener {
     if (error == asio::error::bad_descriptor || error == asio::error::invalid_argument ||
         error == asio::error::operation_not_supported)
       return failed(ErrorCode::kIo, address(), "cannot accept", error);
-    // All other errors are of one connection, or pass (no descriptor, no memory).
+    if (error == asio::error::no_descriptors || error.value() == ENFILE)
+      return failed(ErrorCode::kBusy, address(), "cannot accept now", error);
+    // All other errors are of one connection, or pass (no memory).
     if (error) return std::unique_ptr<Connection>();
     auto connection = adopt(context_, std::move(socket), text(peer), options_);
     return connection.ok() ? std::move(connection) : std::unique_ptr<Connection>();

@@ -100,7 +100,7 @@ TEST(SlabStore, EqualIds_AreOneSlabInMemoryAndCountInBothReservations) {
   SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
   const SlabRef in_a = put(*a, 1, std::byte{1});
-  auto in_b = b->find(id_of(1));
+  auto in_b = b->find(id_of(1), kSizes);
   ASSERT_TRUE(in_b.ok());
   ASSERT_TRUE(*in_b);
   EXPECT_EQ(in_a->gate(), (*in_b)->gate());
@@ -116,14 +116,14 @@ TEST(SlabStore, OwnerGone_SharerKeepsTheSlab) {
   {
     auto a = reserve(store, 4 * kPageBytes);
     const SlabRef in_a = put(*a, 1, std::byte{42});
-    in_b = *b->find(id_of(1));
+    in_b = *b->find(id_of(1), kSizes);
   }
   store.reclaim();
   EXPECT_EQ(store.usage().reserved, 4 * kPageBytes);
   EXPECT_EQ(in_b->down()[2999], std::byte{42});
   in_b.reset();
   EXPECT_EQ(store.usage().used, 0u);
-  EXPECT_FALSE(*b->find(id_of(1))) << "a freed slab must not be found";
+  EXPECT_FALSE(*b->find(id_of(1), kSizes)) << "a freed slab must not be found";
 }
 
 TEST(SlabStore, ReservationReleased_MemoryStaysUntilLastSlabGoes) {
@@ -151,10 +151,10 @@ TEST(SlabStore, HeldTwice_ChargedOnce) {
   SlabStore store({64 << 10, {}});
   auto a = reserve(store, 2 * kPageBytes);
   const SlabRef first = put(*a, 1, std::byte{1});
-  const auto again = a->find(id_of(1));  // a second epoch, though nothing is left of the reservation
+  const auto again = a->find(id_of(1), kSizes);  // a second epoch, though nothing is left of the reservation
   ASSERT_TRUE(again.ok()) << again.error().text();
-  EXPECT_TRUE(a->holds(id_of(1)));
-  EXPECT_FALSE(a->holds(id_of(2)));
+  EXPECT_TRUE(a->holds(id_of(1), kSizes));
+  EXPECT_FALSE(a->holds(id_of(2), kSizes));
 }
 
 TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
@@ -166,13 +166,35 @@ TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
   EXPECT_EQ(b->free_slab_bytes(), 2 * kPageBytes);
 }
 
+TEST(SlabStore, OneIdUnderOtherSizes_IsNotFoundAndNotShared) {
+  SlabStore store({64 << 10, {}});
+  auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 8 * kPageBytes);
+  const SlabRef small = put(*a, 1, std::byte{1});
+  SlabSizes larger = kSizes, other_types = kSizes;
+  larger.gate = 10'000;
+  other_types.form[2] = 8;
+  for (const SlabSizes& sizes : {larger, other_types}) {
+    for (Reservation* reservation : {a.get(), b.get()}) {
+      const auto found = reservation->find(id_of(1), sizes);
+      ASSERT_TRUE(found.ok());
+      EXPECT_FALSE(*found);
+      EXPECT_FALSE(reservation->holds(id_of(1), sizes));
+    }
+    auto fresh = b->allocate(id_of(1), sizes);
+    ASSERT_TRUE(fresh.ok());
+    const SlabRef published = publish(std::move(*fresh));
+    EXPECT_EQ(published->sizes(), sizes);
+    EXPECT_EQ((*b->find(id_of(1), kSizes))->gate(), small->gate()) << "the first is still found";
+  }
+}
+
 TEST(SlabStore, UnpublishedSlabDropped_LeavesNothing) {
   SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes);
   { const auto slab = a->allocate(id_of(1), kSizes); }
   EXPECT_EQ(store.usage().used, 0u);
   EXPECT_EQ(a->free_slab_bytes(), 4 * kPageBytes);
-  EXPECT_FALSE(*a->find(id_of(1)));
+  EXPECT_FALSE(*a->find(id_of(1), kSizes));
 }
 
 TEST(SlabStore, ManyThreads_ShareAndFree) {
@@ -184,7 +206,7 @@ TEST(SlabStore, ManyThreads_ShareAndFree) {
         auto mine = store.reserve({8 * kPageBytes, 0, 0});
         ASSERT_TRUE(mine.ok());
         for (int n = 0; n < 4; ++n) {
-          auto found = (*mine)->find(id_of(n));
+          auto found = (*mine)->find(id_of(n), kSizes);
           ASSERT_TRUE(found.ok());
           const SlabRef slab = *found ? *found : put(**mine, n, static_cast<std::byte>(n));
           ASSERT_EQ(slab->gate()[0], static_cast<std::byte>(n));

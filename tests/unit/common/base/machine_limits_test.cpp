@@ -1,6 +1,7 @@
 #include "common/base/machine_limits.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -83,6 +84,19 @@ TEST_F(MachineLimits, NoMemInfo_IsAnErrorThatNamesTheFile) {
   ASSERT_FALSE(available.ok());
   EXPECT_EQ(available.error().code(), ErrorCode::kIo);
   EXPECT_NE(available.error().text().find("meminfo"), std::string::npos);
+}
+
+TEST(MachineLimitsHere, DescriptorLimit_IsRaisedToTheHardOne) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(raise_descriptor_limit(), before.rlim_max);
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(MachineLimitsHere, ThisMachineHasMemory) { EXPECT_GT(memory_available().value(), 0u); }

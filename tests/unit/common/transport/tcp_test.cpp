@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -222,6 +223,24 @@ TEST(TcpConnect, Ipv6Literal) {
   const auto connection = transport.connect((*listener)->address(), {}, 5s);
   ASSERT_TRUE(connection.ok()) << connection.error().text();
   EXPECT_EQ((*connection)->peer_name(), (*listener)->address());
+}
+
+TEST(TcpListen, NoDescriptorLeft_BusyAndTheConnectionWaits) {
+  TcpTransport tcp;
+  auto listener = tcp.listen("127.0.0.1:0", {});
+  ASSERT_TRUE(listener.ok()) << listener.error().text();
+  RawSocket client;
+  ASSERT_TRUE(client.connect((*listener)->port()));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto refused = (*listener)->accept();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(refused.ok()) << "null says that none waits, and wait_fd() says that one does: its owner would spin";
+  EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
+  EXPECT_TRUE(accept_one(**listener));
 }
 
 TEST(TcpListen, AddressOfAnotherMachine_NamesIt) {

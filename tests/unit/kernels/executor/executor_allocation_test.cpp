@@ -33,5 +33,28 @@ TEST(ExecutorAllocation, NoneAfterTheLargestSliceWasSeen) {
   }
 }
 
+// A peer chooses how wide experts are and how many pairs a batch has.
+TEST(ExecutorAllocation, WideExperts_ScratchStaysBelowItsBound) {
+  test::Rng rng(21);
+  const test::Layer layer =
+      test::Layer::random({TensorType::kQ8_0, TensorType::kQ8_0, TensorType::kQ8_0, 32, 65'536}, 1, rng);
+  const test::Rows rows = test::Rows::random(512, 32, rng);
+  const auto pairs = test::random_pairs(512, 1, 1, rng);
+  const Ops ops = *select_ops(detect_cpu_features(), std::nullopt);
+  Serial serial;
+  const auto kernels =
+      *select_expert_kernels(layer.shape, detect_cpu_features(), std::nullopt, Activations::kQuantised);
+  Executor executor(serial, ops);
+  int slices = 1;
+  std::vector<std::int64_t> sums(512 * 32);
+  std::vector<std::uint8_t> failed(512);
+  const auto slab_of = [&](std::uint16_t expert) { return layer.experts[expert].view(); };
+  const auto ran = executor.run(kernels, slab_of, rows.batch(kernels, pairs), {sums.data(), 32, 24}, failed,
+                                [&] { return ++slices > 0; });
+  ASSERT_TRUE(ran.ok()) << ran.error().text();
+  EXPECT_LE(Executor::scratch_bytes(kernels, 1), Executor::kMaxScratchBytes);
+  EXPECT_GE(slices, 3) << "512 pairs of 65,536 floats are 128 MiB";
+}
+
 }  // namespace
 }  // namespace terrace::kernels

@@ -230,6 +230,40 @@ TEST_F(ControlServerTest, EmptyRequests_AreErrorsNotCrashes) {
   EXPECT_EQ(assign(v1::AssignRequest(), [](const auto&) {}).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(ControlServerTest, StatusStreams_AreBoundedAndShortCallsGoOn) {
+  start();
+  v1::StatusRequest watch, once;
+  watch.set_interval_ms(60'000);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::StatusReply>>> open;
+  v1::StatusReply reply;
+  const auto read = [&](const v1::StatusRequest& request) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    open.push_back(stub_->Status(contexts.back().get(), request));
+    return open.back()->Read(&reply);
+  };
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(read(watch)) << i;
+  EXPECT_FALSE(read(watch));
+  const grpc::Status refused = open.back()->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("32 Status streams"));
+  open.pop_back();
+  EXPECT_TRUE(read(once)) << "one answer is no stream";
+  EXPECT_TRUE(call(&v1::Node::Stub::Describe, v1::DescribeRequest()).ok());
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& reader : open) (void)reader->Finish();
+}
+
+TEST_F(ControlServerTest, ShareOfMoreExpertsThanTheModelHas_RefusedBeforeItIsMade) {
+  start();
+  std::vector<ShareItem> items = model_.everything();
+  items.push_back(items.back());
+  const grpc::Status refused = assign(assign_request(open().session(), 1, items), [](const auto&) {});
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("17 experts, the model 16"));
+}
+
 TEST_F(ControlServerTest, Status_NowAndAgainWhileTheCallLives) {
   start();
   const v1::OpenSessionReply opened = open();

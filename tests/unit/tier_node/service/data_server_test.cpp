@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
@@ -170,6 +171,78 @@ TEST_F(DataServerTest, ExpertOutsideTheShare_RefusedByName) {
   expect_serves(model_, client, *session);
 }
 
+TEST_F(DataServerTest, SlotsBeyondWhatIsSetAside_RefusedBeforeComputing) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  node.gate().close();
+  client.send_batch(TestBatch(model_, 0, 512, 8, kSeed), 1, wire::Priority::kPrompt, wire::ReplyForm::kSlots);
+  const auto answer = client.receive_answer();
+  EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
+  EXPECT_THAT(error_of(answer).text, HasSubstr("the slots of 4096 pairs"));
+  EXPECT_EQ(answer->header().credit_frames, 1u);
+  node.gate().open();
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RangeWhoseReplyMayBeWiderThanThePeerTakes_RefusedBeforeComputing) {
+  NodeParts node(model_);
+  node.serve();
+  OpenRequest request = node.open_request();
+  request.limits.largest_frame = 64 << 10;
+  const SessionRef session = must(node.sessions().open(request)).session;
+  must(session->reserve(node.store(), {model_.all_slab_bytes(), 0, 0}));
+  node.assign(session, 1, model_.everything());
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  node.gate().close();
+  TestBatch batch(model_, 0, 128, 2, kSeed);
+  batch.ranges = {{0, 4}, {4, 124}};
+  client.send_batch(batch, 1);
+  EXPECT_THAT(error_of(client.receive_answer()).text, HasSubstr("range 1 of batch"));
+  node.gate().open();
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RepliesLeftUnread_CutOffWhenTheyAreMoreThanTheCreditAccountsFor) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.sessions.lease = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session(), other = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kBulk), good = node.connect(*other, wire::Lane::kLatency);
+  client.greet();
+  good.greet();
+  const TestBatch batch(model_, 0, 512, 2, kSeed);  // replies of a megabyte
+  const auto answered = [&](std::uint64_t n) {
+    for (int i = 0; i < 500 && session->counters().batches < n; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return session->counters().batches >= n;
+  };
+  for (std::uint64_t n = 1; n <= 64 && !client.closed(); ++n) {
+    client.send_batch(batch, 1, wire::Priority::kPrompt, wire::ReplyForm::kSlots);
+    if (!answered(n)) break;
+  }
+  EXPECT_LT(session->counters().batches, 64u);
+  EXPECT_TRUE(client.drained());
+  expect_serves(model_, good, *other);
+}
+
+TEST(FramePool, FramesBeyondItsBound_GiveTheirMemoryBack) {
+  FramePool pool;
+  for (int i = 0; i < 4; ++i) {
+    OutFramePtr frame = std::make_unique<OutFrame>();
+    frame->data.reserve(FramePool::kMostKept / 3);
+    pool.give(std::move(frame));
+  }
+  EXPECT_EQ(pool.kept_bytes(), 3 * (FramePool::kMostKept / 3));
+  OutFramePtr a = pool.take(), b = pool.take();
+  EXPECT_EQ(pool.kept_bytes(), 2 * (FramePool::kMostKept / 3));
+}
+
 TEST_F(DataServerTest, Ping_PongWithTheSameSequence) {
   NodeParts node(model_);
   node.serve();
@@ -328,7 +401,7 @@ TEST_F(DataServerTest, MuteConnection_DroppedAtItsDeadline) {
 
 TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
   NodeSettings settings;
-  settings.data.max_mute = 4;
+  settings.data.max_strangers = 4;
   NodeParts node(model_, settings);
   node.serve();
   const SessionRef session = node.ready_session();
@@ -337,6 +410,26 @@ TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
   LaneClient client = node.connect(*session, wire::Lane::kLatency);
   client.greet();
   EXPECT_EQ(error_of(mute.front()->receive_answer()).code, ErrorCode::kBusy);
+  expect_serves(model_, client, *session);
+}
+
+TEST_F(DataServerTest, RefusedConnectionsThatStay_OldestGoAndAnHonestOneGetsIn) {
+  NodeSettings settings;
+  settings.data.max_strangers = 4;
+  settings.data.hello_timeout = settings.data.linger = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  std::vector<std::unique_ptr<LaneClient>> refused;
+  for (int i = 0; i < 12; ++i) {
+    refused.emplace_back(new LaneClient(node.connect(*session, wire::Lane::kLatency)));
+    refused.back()->set_token({});
+    refused.back()->say_hello();
+    EXPECT_EQ(error_of(refused.back()->receive_answer()).code, ErrorCode::kRefused);
+  }
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(refused[i]->drained()) << "connection " << i << " is kept for an hour";
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
   expect_serves(model_, client, *session);
 }
 
@@ -420,6 +513,42 @@ TEST_F(DataServerTest, EveryByteOfABatchFlipped_NeverAWrongAnswer) {
   EXPECT_EQ(node.store().usage().reserved, 0u);
 }
 
+// 64 bytes that announce a body of `body_bytes`.
+std::vector<std::byte> announce(const wire::FrameHeader& header, std::uint32_t body_bytes) {
+  wire::FrameBuilder builder;
+  builder.begin(header);
+  std::vector<std::byte> bytes;
+  for (const auto part : builder.finish()) bytes.insert(bytes.end(), part.begin(), part.end());
+  std::memcpy(bytes.data() + 40, &body_bytes, sizeof body_bytes);
+  return bytes;
+}
+
+TEST_F(DataServerTest, LargeFrameAnnouncedBeforeHello_ClosedAtItsHeader) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.data.hello_timeout = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session();
+  LaneClient stranger = node.connect(*session, wire::Lane::kBulk);
+  stranger.send_bytes(announce(stranger.header(wire::FrameType::kHello), 512));
+  EXPECT_TRUE(stranger.drained()) << "the node waits for the rest of it";
+}
+
+TEST_F(DataServerTest, FrameBeyondTheWholeGrantOfItsLane_ClosedAtItsHeader) {
+  transport::TcpTransport tcp;
+  NodeSettings settings;
+  settings.sessions.lease = std::chrono::hours(1);
+  NodeParts node(model_, settings);
+  node.serve(tcp, "127.0.0.1:0");
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kWeights);
+  const wire::Welcome welcome = client.greet();
+  EXPECT_EQ(welcome.largest_frame, welcome.credit_bytes);
+  client.send_bytes(announce(client.header(wire::FrameType::kSlab), static_cast<std::uint32_t>(welcome.credit_bytes)));
+  EXPECT_TRUE(client.drained()) << "the node waits for the rest of it";
+}
+
 TEST_F(DataServerTest, GarbageOverTcp_ClosedAndOthersGoOn) {
   transport::TcpTransport tcp;
   NodeParts node(model_);
@@ -454,7 +583,7 @@ TEST_F(DataServerTest, SlabsOverTheWeightsLane_BatchEqualsTheFiles) {
   const AssignmentRef assignment = must(session->begin_assign(1, model_.everything()));
   node.loader().start(session, assignment);
   std::uint64_t sent = 0;
-  for (const ShareItem& item : assignment->wait(std::chrono::milliseconds(0)).wanted) {
+  for (const ShareItem& item : assignment->wait(std::chrono::seconds(20)).wanted) {
     const std::span<const std::byte> slab = model_.slab(item.layer, item.expert);
     for (std::size_t at = 0; at < slab.size(); at += 30'000) {
       while (weights.credit_frames() <= sent) ASSERT_TRUE(weights.receive());

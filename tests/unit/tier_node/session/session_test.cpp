@@ -162,6 +162,19 @@ TEST_F(SessionTest, TypeWithoutKernel_RefusedByLayerAndType) {
   EXPECT_THAT(status.error().text(), HasSubstr("Q5_1"));
 }
 
+TEST_F(SessionTest, OneSlabIdUnderTwoShapes_RefusedByName) {
+  manifest::Manifest confused = model_.manifest;
+  confused.layers[1].ff *= 256;
+  confused.slab_ids[confused.n_experts + 3] = confused.slab_id(0, 2);  // of layer 1, expert 3
+  const std::string bytes = manifest::serialize(confused);
+  OpenRequest other = request();
+  other.manifest = std::as_bytes(std::span(bytes));
+  const Status status = refusal(other);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(status.error().text(), HasSubstr("layer 0, expert 2 and layer 1, expert 3 have one slab id"));
+}
+
 TEST_F(SessionTest, LimitsThatFitNoFrame_RefusedByName) {
   for (const AskedLimits& limits : std::vector<AskedLimits>{
            {0, 1, 1, 1 << 20}, {1, 0, 1, 1 << 20}, {1, 1, 0, 1 << 20}, {65537, 1, 1, 1 << 20}, {4, 4, 5, 1 << 20}}) {
@@ -175,6 +188,36 @@ TEST_F(SessionTest, LimitsThatFitNoFrame_RefusedByName) {
   OpenRequest large_batches = request();
   large_batches.limits = {65536, ~0U, 65536, 1 << 20};
   EXPECT_THAT(refusal(large_batches).error().text(), HasSubstr("this node takes"));
+}
+
+TEST_F(SessionTest, MoreSlabsOrLayersThanAnyModelHas_Refused) {
+  for (const auto& [n_layers, n_experts] : {std::pair{4097u, 1u}, std::pair{33u, 65536u}}) {
+    manifest::Manifest large = model_.manifest;
+    large.n_experts = n_experts;
+    large.top_k = 1;
+    large.layers.assign(n_layers, large.layers[0]);
+    for (manifest::LayerShape& layer : large.layers) layer.n_experts = n_experts;
+    large.slab_ids.assign(std::size_t{n_layers} * n_experts, large.slab_ids[0]);
+    const std::string bytes = manifest::serialize(large);
+    OpenRequest other = request();
+    other.manifest = std::as_bytes(std::span(bytes));
+    const Status status = refusal(other);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code(), ErrorCode::kRefused);
+    EXPECT_THAT(status.error().text(), HasSubstr("a node takes 4096 and 2097152"));
+  }
+}
+
+TEST_F(SessionTest, ManifestsOfAllSessionsTogether_AreBounded) {
+  const SessionRef first = open();
+  OpenRequest garbage = request();
+  const std::vector<std::byte> bytes((std::size_t{128} << 20) - model_.manifest_bytes.size());
+  garbage.manifest = bytes;
+  EXPECT_EQ(refusal(garbage).error().code(), ErrorCode::kCorrupt) << "it fits, but is none";
+  const SessionRef second = open();
+  EXPECT_THAT(refusal(garbage).error().text(), HasSubstr("keeps 134217728 for all sessions"));
+  must(table_->close(second->id()));
+  EXPECT_EQ(refusal(garbage).error().code(), ErrorCode::kCorrupt);
 }
 
 TEST_F(SessionTest, MoreSessionsThanAllowed_Refused) {
@@ -303,6 +346,31 @@ TEST_F(SessionTest, EpochsWithoutNewSlabs_AlwaysAccepted) {
   for (std::uint64_t epoch = 1; epoch < 10; ++epoch) EXPECT_TRUE(session->find_epoch(epoch).ok());
 }
 
+TEST_F(SessionTest, MoreEpochsThanMayLive_BusyUntilTheOldestIsForgotten) {
+  const SessionRef session = reserved(4);
+  assign(session, 1, {{0, 0}});
+  for (std::uint64_t epoch = 2; epoch <= EpochBook::kMaxLive; ++epoch) assign(session, epoch, {});
+  const auto refused = session->begin_assign(EpochBook::kMaxLive + 1, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
+  EXPECT_THAT(refused.error().text(), HasSubstr("holds 1, 2, 3, 4, 5, 6, 7, 8 and 56 more; forget the oldest"));
+  must(session->forget(1));
+  assign(session, EpochBook::kMaxLive + 1, {{0, 0}});
+}
+
+TEST_F(SessionTest, LiveEpochsOfTooManyExpertsInAll_BusyAndChargedBefore) {
+  const SessionRef session = reserved(16);
+  const std::uint64_t held = session->model().max_live_items() * EpochBook::kBytesAnItem;
+  EXPECT_GE(store_.usage().reserved, session->limits().scratch_bytes() + held);
+  for (std::uint64_t epoch = 1; epoch <= 8; ++epoch) assign(session, epoch, model_.everything());
+  const auto refused = session->begin_assign(9, {{0, 0}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
+  EXPECT_THAT(refused.error().text(), HasSubstr("129 experts, 128 is the most"));
+  must(session->forget(1));
+  assign(session, 9, {{0, 0}});
+}
+
 TEST_F(SessionTest, ForgottenEpoch_StaleNamingBothAndItsSlabsAreFree) {
   const SessionRef session = reserved(4);
   assign(session, 40, {{0, 0}});
@@ -348,13 +416,34 @@ TEST_F(SessionTest, TwoSessionsOfOneModel_ShareTheSlabs) {
   EXPECT_EQ(std::memcmp(must(b->find_epoch(1))->slab(0, 1).gate, model_.view(0, 1).gate, 64), 0);
 }
 
+TEST_F(SessionTest, AnotherSessionClaimsASlabsIdUnderAnotherShape_NeverGetsIt) {
+  const SessionRef honest = reserved(1);
+  assign(honest, 1, {{0, 0}});
+  for (const auto& [ff_factor, down] : {std::pair{256u, TensorType::kQ8_0}, std::pair{1u, TensorType::kF32}}) {
+    manifest::Manifest lie = model_.manifest;
+    for (manifest::LayerShape& layer : lie.layers) {
+      layer.ff *= ff_factor;
+      layer.types.down = down;
+    }
+    const std::string bytes = manifest::serialize(lie);
+    OpenRequest other = request();
+    other.manifest = std::as_bytes(std::span(bytes));
+    const SessionRef liar = must(table_->open(other)).session;
+    must(liar->reserve(store_, {lie.slab_bytes(0), 0, 0}));
+    const AssignmentRef assignment = must(liar->begin_assign(1, {{0, 0}}));
+    EXPECT_FALSE(assignment->finished()) << "ready without one byte sent";
+    EXPECT_FALSE(liar->find_epoch(1).ok());
+    must(table_->close(liar->id()));
+  }
+}
+
 // ---- the weights lane -----------------------------------------------------------------------------------------------
 
 TEST_F(SessionWithoutFileTest, SlabsInPieces_EpochIsReady) {
   const SessionRef session = reserved(2);
   const AssignmentRef assignment = must(session->begin_assign(1, {{0, 3}, {1, 7}}));
   loader_->start(session, assignment);
-  AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));
+  AssignProgress progress = assignment->wait(std::chrono::seconds(10));
   EXPECT_EQ(progress.wanted, (std::vector<ShareItem>{{0, 3}, {1, 7}})) << "the first answer lists all";
   EXPECT_FALSE(session->find_epoch(1).ok());
   send(session, {1, 7}, model_.slab(1, 7));
