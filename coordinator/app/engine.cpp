@@ -83,6 +83,7 @@ Engine::Engine() = default;
 Engine::~Engine() = default;
 arch::Trunk& Engine::trunk() { return *parts_->trunk; }
 const kernels::Ops& Engine::ops() const { return parts_->ops; }
+Parallel& Engine::parallel() { return *parts_->pool; }
 const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/environment.h"
+#include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
 #include "coordinator/app/model_options.h"
@@ -32,6 +33,8 @@ class Engine {
   const std::string& model_name() const { return model_name_; }
   arch::Trunk& trunk();
   const kernels::Ops& ops() const;
+  // The threads that compute here.
+  Parallel& parallel();
   const std::vector<legs::Leg*>& legs() const;
   double load_ms() const { return load_ms_; }
 

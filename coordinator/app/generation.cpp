@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "coordinator/app/open_stream.h"
 #include "coordinator/text/stop_matcher.h"
 #include "coordinator/text/stream_decoder.h"
 
@@ -19,37 +20,6 @@ using Clock = std::chrono::steady_clock;
 double ms_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
-
-// A stream that is closed when its owner leaves.
-class OpenStream {
- public:
-  static Result<OpenStream> open(arch::Trunk& trunk) {
-    TERRACE_ASSIGN_OR_RETURN(const arch::StreamId id, trunk.open_stream());
-    return OpenStream(trunk, id);
-  }
-  OpenStream(OpenStream&& other) noexcept : trunk_(std::exchange(other.trunk_, nullptr)), id_(other.id_) {}
-  OpenStream& operator=(OpenStream&&) = delete;
-  ~OpenStream() {
-    if (trunk_ != nullptr) trunk_->close_stream(id_);
-  }
-
-  // Computes `tokens` at the stream's end; logits of the last.
-  Result<std::span<const float>> step(std::span<const std::int32_t> tokens, bool want_logits) {
-    rows_.clear();
-    std::uint32_t position = trunk_->length(id_);
-    for (const std::int32_t token : tokens) rows_.push_back({id_, position++, token, false});
-    rows_.back().want_logits = want_logits;
-    TERRACE_ASSIGN_OR_RETURN(const arch::StepResult result, trunk_->step(rows_));
-    if (!result.failed.empty()) return result.failed.front().error;
-    return result.logits;
-  }
-
- private:
-  OpenStream(arch::Trunk& trunk, arch::StreamId id) : trunk_(&trunk), id_(id) {}
-  arch::Trunk* trunk_;
-  arch::StreamId id_;
-  std::vector<arch::StepRow> rows_;
-};
 
 Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
   if (request.prompt.empty())

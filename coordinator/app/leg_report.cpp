@@ -12,9 +12,16 @@
 namespace terrace::app {
 
 nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs) {
+  std::vector<legs::LegCounters> counters;
+  for (const legs::Leg* leg : legs) counters.push_back(leg->counters());
+  return legs_json(legs, counters);
+}
+
+nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs, std::span<const legs::LegCounters> counters) {
   auto array = nlohmann::ordered_json::array();
-  for (const legs::Leg* leg : legs) {
-    const legs::LegCounters c = leg->counters();
+  for (std::size_t i = 0; i < legs.size(); ++i) {
+    const legs::Leg* leg = legs[i];
+    const legs::LegCounters& c = counters[i];
     array.push_back({{"name", leg->name()},
                      {"kind", legs::name(leg->kind())},
                      {"state", legs::name(leg->state())},

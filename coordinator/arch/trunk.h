@@ -56,6 +56,10 @@ struct ModelInfo {
   // Bytes of weights that one decode step of one row reads: dense matrices, head, one embedding row and top_k experts
   // a layer.
   std::uint64_t weight_bytes_per_step = 0;
+  // Its parts that a step of several rows reads another number of times.
+  std::uint64_t embedding_row_bytes = 0;    // once a row
+  std::uint64_t head_bytes = 0;             // once a step, where some row wants logits
+  std::vector<std::uint64_t> expert_bytes;  // [n_layers] once for each expert that some row chose
 };
 
 // One owner thread. Scratch grows to the largest step and is kept: a decode step allocates nothing after warm-up,

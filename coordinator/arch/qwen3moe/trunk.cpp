@@ -58,7 +58,11 @@ Result<Model> read_model(const gguf::File& file, const TrunkOptions& options) {
             .top_k = p.top_k,
             .context = p.context,
             .kv_bytes_per_position = m.cache.bytes_per_position(),
-            .weight_bytes_per_step = m.tensors.bytes_per_step(p.top_k)};
+            .weight_bytes_per_step = m.tensors.bytes_per_step(p.top_k),
+            .embedding_row_bytes = m.tensors.embedding.row_bytes,
+            .head_bytes = m.tensors.head.bytes(),
+            .expert_bytes = {}};
+  for (const Layer& layer : m.tensors.layers) m.info.expert_bytes.push_back(layer.expert_bytes);
   return m;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <numeric>
 
 #include "common/manifest/experts.h"
 #include "tests/unit/common/temp_dir.h"
@@ -116,14 +117,23 @@ TEST(ModelInfo, OfTheDemoModel) {
   EXPECT_EQ(info.n_layers, 6u);
   EXPECT_EQ(info.n_experts, 32u);
   EXPECT_EQ(info.top_k, 4u);
-  std::uint64_t expected = 0;
+  ASSERT_EQ(info.expert_bytes.size(), 6u);
+  std::uint64_t expected = 0, one_expert_each = 0;
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     if (tensor.n_dims < 2) continue;
+    if (tensor.n_dims == 3) one_expert_each += tensor.bytes / 32;
+    if (tensor.name == "output.weight") {
+      EXPECT_EQ(info.head_bytes, tensor.bytes);
+    }
+    if (tensor.name == "token_embd.weight") {
+      EXPECT_EQ(info.embedding_row_bytes, tensor.bytes / tensor.shape[1]);
+    }
     const bool experts = tensor.n_dims == 3;
     const bool embedding = tensor.name == "token_embd.weight";
     expected += experts ? tensor.bytes / 32 * 4 : embedding ? tensor.bytes / tensor.shape[1] : tensor.bytes;
   }
   EXPECT_EQ(info.weight_bytes_per_step, expected);
+  EXPECT_EQ(std::accumulate(info.expert_bytes.begin(), info.expert_bytes.end(), std::uint64_t{0}), one_expert_each);
 }
 
 TEST(ModelOptions, ContextBeyondTheModels_IsRefusedWithBoth) {

@@ -1,0 +1,202 @@
+// terrace bench
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/console.h"
+#include "common/base/units.h"
+#include "common/threads/cpus.h"
+#include "common/threads/pool.h"
+#include "coordinator/app/bandwidth.h"
+#include "coordinator/app/bench_run.h"
+#include "coordinator/app/command.h"
+#include "coordinator/app/commit.h"
+#include "coordinator/app/engine.h"
+#include "coordinator/app/leg_report.h"
+#include "coordinator/app/model_options.h"
+
+namespace terrace::app {
+namespace {
+
+enum class Output : std::uint8_t { kMarkdown, kJson };
+
+struct Options {
+  ModelOptions model;
+  std::vector<std::string> prompts = {"512"};
+  std::vector<std::string> generations = {"64"};
+  std::vector<std::string> depths = {"0"};
+  std::uint32_t repeats = 5;
+  Output output = Output::kMarkdown;
+  bool limits = false;
+  Bytes limits_buffer = default_read_buffer();
+};
+
+OptionTable make_table(Options* o) {
+  OptionTable table("terrace bench",
+                    "Measures tokens a second, beside the memory bandwidth of the threads that make them.");
+  table.add("n-prompt", &o->prompts, "prompts of so many tokens; 0: none").short_name('p').value_name("N,...");
+  table.add("n-gen", &o->generations, "so many tokens one by one; 0: none").short_name('n').value_name("N,...");
+  table.add("depth", &o->depths, "tokens that are in the cache before; each test at each depth")
+      .short_name('d')
+      .value_name("N,...");
+  table.add("repeats", &o->repeats, "measured runs of each test, behind one that is not")
+      .short_name('r')
+      .range(1, 1000);
+  table.add_choice("output", &o->output, {{"md", Output::kMarkdown}, {"json", Output::kJson}}, "form of the result")
+      .short_name('o');
+  table.add("json", &o->model.json, "the same as --output json");
+  table.add("limits", &o->limits, "show how fast memory can be read, in each way tried (with JSON: on stderr)");
+  table
+      .add("limits-buffer", &o->limits_buffer,
+           "read so much for it; the default is 4 last-level caches, from 256M to 1G")
+      .range(kReadUnit, 1ULL << 40);
+  add_model_options(table, &o->model);
+  return table;
+}
+
+Result<std::vector<BenchTest>> read_tests(const Options& o) {
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> prompts, parse_counts("n-prompt", o.prompts));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> generations, parse_counts("n-gen", o.generations));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> depths, parse_counts("depth", o.depths));
+  std::vector<BenchTest> tests = bench_tests(depths, prompts, generations);
+  if (tests.empty() && !o.limits)
+    return Error(ErrorCode::kInvalidArgument,
+                 "nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits");
+  return tests;
+}
+
+std::string limits_table(const ReadBandwidth& b) {
+  std::string text = fmt::format("read bandwidth of {} thread{}, {}, buffer {}\n\n", b.threads,
+                                 b.threads == 1 ? "" : "s", kernels::name(b.isa), format_size(b.buffer.value));
+  text += "| pages | streams | prefetch |   GB/s |\n|-------|--------:|---------:|-------:|\n";
+  for (const ReadRate& rate : b.rates)
+    text += fmt::format("| {:<5} | {:>7} | {:>8} | {:>6.2f} |\n", rate.huge_pages ? "2M" : "4K", rate.n_streams,
+                        rate.prefetch_bytes == 0 ? "0" : format_size(rate.prefetch_bytes), rate.gb_per_second);
+  if (!b.note.empty()) text += fmt::format("\n{}\n", b.note);
+  return text + fmt::format("\nbest: {:.2f} GB/s; commit {}\n", b.best().gb_per_second, commit());
+}
+
+// What all rows of a run share.
+struct Run {
+  const Engine& engine;
+  std::size_t threads;
+  std::optional<ReadBandwidth> bandwidth;
+
+  std::optional<double> share(const BenchResult& r) const {
+    if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
+    return r.weight_gb_per_second() / bandwidth->best().gb_per_second;
+  }
+};
+
+nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
+  nlohmann::ordered_json row;
+  row["test"] = r.test.name();
+  row["model"] = run.engine.model_name();
+  row["threads"] = run.threads;
+  row["isa"] = kernels::name(run.engine.ops().isa);
+  row["depth"] = r.test.depth;
+  row["n_prompt"] = r.test.n_prompt;
+  row["n_gen"] = r.test.n_gen;
+  row["tokens_per_second"] = r.tokens_per_second;
+  row["tokens_per_second_stddev"] = r.tokens_per_second_stddev;
+  row["weight_gb_per_second"] = r.weight_gb_per_second();
+  // A prompt is bound by arithmetic, not by memory: no share.
+  row["share_of_bandwidth"] = nullptr;
+  if (const auto share = run.share(r)) row["share_of_bandwidth"] = *share;
+  row["wire_bytes_per_token"] = r.wire_bytes_per_token;
+  row["legs"] = legs_json(run.engine.legs(), r.counters);
+  row["commit"] = commit();
+  return row;
+}
+
+void print_table(const Run& run, const std::vector<BenchResult>& results) {
+  print_out("{}: {} threads, {}, commit {}\n\n", run.engine.model_name(), run.threads,
+            kernels::name(run.engine.ops().isa), commit());
+  print_out("| test    | depth |     tok/s |  stddev | weights GB/s | of bandwidth | wire B/token |\n");
+  print_out("|---------|------:|----------:|--------:|-------------:|-------------:|-------------:|\n");
+  for (const BenchResult& r : results) {
+    const auto share = run.share(r);
+    print_out("| {:<7} | {:>5} | {:>9.2f} | {:>7.2f} | {:>12.2f} | {:>12} | {:>12.0f} |\n", r.test.name(), r.test.depth,
+              r.tokens_per_second, r.tokens_per_second_stddev, r.weight_gb_per_second(),
+              share ? fmt::format("{:.1f}%", 100 * *share) : "", r.wire_bytes_per_token);
+  }
+  if (run.bandwidth)
+    print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
+}
+
+void print_limits(const Options& o, const ReadBandwidth& bandwidth) {
+  if (o.output == Output::kJson)
+    print_err("{}", limits_table(bandwidth));
+  else
+    print_out("{}\n", limits_table(bandwidth));
+}
+
+// --limits and no test: needs no model.
+Status run_limits(const Options& o) {
+  TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), o.model.isa));
+  const std::size_t threads = o.model.threads ? *o.model.threads : default_thread_count();
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create({.n_workers = threads}));
+  TERRACE_ASSIGN_OR_RETURN(const ReadBandwidth bandwidth, measure_read_bandwidth(*pool, ops.isa, o.limits_buffer));
+  print_limits(o, bandwidth);
+  if (o.output == Output::kJson) print_json_line(nlohmann::ordered_json::array());
+  return {};
+}
+
+bool any_generates(const std::vector<BenchTest>& tests) {
+  for (const BenchTest& test : tests)
+    if (test.n_gen != 0) return true;
+  return false;
+}
+
+Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine) {
+  TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
+  Run run{engine, engine.parallel().n_workers(), std::nullopt};
+  if (o.limits || any_generates(tests)) {
+    TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
+                             measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));
+    if (!o.limits && !run.bandwidth->note.empty() && !o.model.quiet) print_err("terrace: {}\n", run.bandwidth->note);
+  }
+  if (o.limits) print_limits(o, *run.bandwidth);
+  std::vector<BenchResult> results;
+  for (const BenchTest& test : tests) {
+    if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", test.name(), test.depth, o.repeats);
+    TERRACE_ASSIGN_OR_RETURN(BenchResult result,
+                             run_test(engine, test, {.repeats = o.repeats, .batch = o.model.batch}));
+    results.push_back(std::move(result));
+  }
+  if (o.output == Output::kMarkdown) {
+    print_table(run, results);
+    return {};
+  }
+  auto rows = nlohmann::ordered_json::array();
+  for (const BenchResult& result : results) rows.push_back(to_json(run, result));
+  print_json_line(rows);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> bench_option_names() {
+  Options o;
+  return make_table(&o).option_names();
+}
+
+Status run_bench(const CommandContext& context) {
+  Options o;
+  OptionTable table = make_table(&o);
+  TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
+  if (done) return {};
+  if (o.model.json) o.output = Output::kJson;
+  TERRACE_RETURN_IF_ERROR(check(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<BenchTest> tests, read_tests(o));
+  if (tests.empty()) return run_limits(o);
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
+  return run_tests(o, tests, *engine);
+}
+
+}  // namespace terrace::app

@@ -1,0 +1,29 @@
+#include "coordinator/app/open_stream.h"
+
+#include <utility>
+
+namespace terrace::app {
+
+Result<OpenStream> OpenStream::open(arch::Trunk& trunk) {
+  TERRACE_ASSIGN_OR_RETURN(const arch::StreamId id, trunk.open_stream());
+  return OpenStream(trunk, id);
+}
+
+OpenStream::OpenStream(OpenStream&& other) noexcept
+    : trunk_(std::exchange(other.trunk_, nullptr)), id_(other.id_), rows_(std::move(other.rows_)) {}
+
+OpenStream::~OpenStream() {
+  if (trunk_ != nullptr) trunk_->close_stream(id_);
+}
+
+Result<std::span<const float>> OpenStream::step(std::span<const std::int32_t> tokens, bool want_logits) {
+  rows_.clear();
+  std::uint32_t position = trunk_->length(id_);
+  for (const std::int32_t token : tokens) rows_.push_back({id_, position++, token, false});
+  rows_.back().want_logits = want_logits;
+  TERRACE_ASSIGN_OR_RETURN(const arch::StepResult result, trunk_->step(rows_));
+  if (!result.failed.empty()) return result.failed.front().error;
+  return result.logits;
+}
+
+}  // namespace terrace::app

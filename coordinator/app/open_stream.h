@@ -1,0 +1,32 @@
+// A stream of the trunk that is closed when its owner leaves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/arch/trunk.h"
+
+namespace terrace::app {
+
+class OpenStream {
+ public:
+  // Errors as Trunk::open_stream().
+  static Result<OpenStream> open(arch::Trunk& trunk);
+  OpenStream(OpenStream&& other) noexcept;
+  OpenStream& operator=(OpenStream&&) = delete;
+  ~OpenStream();
+
+  // Computes `tokens` (not empty) at the stream's end; with want_logits the logits of the last, valid until the trunk's
+  // next step. Errors as Trunk::step(), or that of the first row that failed.
+  Result<std::span<const float>> step(std::span<const std::int32_t> tokens, bool want_logits);
+
+ private:
+  OpenStream(arch::Trunk& trunk, arch::StreamId id) : trunk_(&trunk), id_(id) {}
+  arch::Trunk* trunk_;
+  arch::StreamId id_;
+  std::vector<arch::StepRow> rows_;
+};
+
+}  // namespace terrace::app

@@ -1,0 +1,13 @@
+#include "kernels/cpu/read_stream/read_stream.h"
+
+namespace terrace::kernels {
+
+ReadStreamFn read_stream_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa != Isa::kScalar) return read_stream_avx2;
+#endif
+  (void)isa;
+  return read_stream_scalar;
+}
+
+}  // namespace terrace::kernels

@@ -1,0 +1,196 @@
+// `terrace bench`: what it prints and what it refuses. No time is asserted.
+#include <gtest/gtest.h>
+
+#include "tests/e2e/support/cli.h"
+#include "tests/e2e/support/node_process.h"
+#include "tests/e2e/support/random_model.h"
+
+namespace terrace::test {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The default buffer takes seconds of a busy machine; one that fits the cache shows the same table.
+const Arguments kQuick = {"--limits-buffer", "4M", "-r", "2", "-t", "2"};
+
+Arguments bench(const Arguments& flags) {
+  Arguments all = {"bench", "--quiet"};
+  all.insert(all.end(), kQuick.begin(), kQuick.end());
+  all.insert(all.end(), flags.begin(), flags.end());
+  return all;
+}
+
+ordered_json bench_json(const Arguments& flags) {
+  Arguments all = bench(flags);
+  all.insert(all.end(), {"-o", "json"});
+  const Outcome run = run_terrace(all);
+  EXPECT_EQ(run.err, "") << "--quiet";
+  return ordered_json::parse(run.out);
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
+  return n;
+}
+
+void expect_row(const ordered_json& row, bool decode) {
+  expect_shape(row, {{"test", "string"},
+                     {"model", "string"},
+                     {"threads", "number"},
+                     {"isa", "string"},
+                     {"depth", "number"},
+                     {"n_prompt", "number"},
+                     {"n_gen", "number"},
+                     {"tokens_per_second", "number"},
+                     {"tokens_per_second_stddev", "number"},
+                     {"weight_gb_per_second", "number"},
+                     {"share_of_bandwidth", decode ? "number" : "null"},
+                     {"wire_bytes_per_token", "number"},
+                     {"legs", "array"},
+                     {"commit", "string"}});
+  for (const auto& leg : row["legs"])
+    expect_shape(leg, {{"name", "string"},
+                       {"kind", "string"},
+                       {"state", "string"},
+                       {"experts", "number"},
+                       {"batches", "number"},
+                       {"rows", "number"},
+                       {"pairs", "number"},
+                       {"bytes_sent", "number"},
+                       {"bytes_received", "number"},
+                       {"weight_bytes_sent", "number"},
+                       {"wait_us", "number"},
+                       {"compute_us", "number"}});
+}
+
+TEST(Bench, Json_OneRowATest_WithTheNamedKeys) {
+  const ordered_json rows = bench_json({"-p", "16,0,8", "-n", "4", "-d", "0,5", "--isa", "scalar"});
+  ASSERT_EQ(rows.size(), 6u);
+  const std::vector<std::string> tests = {"pp16", "pp8", "tg4", "pp16", "pp8", "tg4"};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ordered_json& row = rows[i];
+    expect_row(row, i % 3 == 2);
+    EXPECT_EQ(row["test"], tests[i]);
+    EXPECT_EQ(row["depth"], i < 3 ? 0 : 5);
+    EXPECT_EQ(row["n_prompt"], i % 3 == 2 ? 0 : i % 3 == 1 ? 8 : 16);
+    EXPECT_EQ(row["n_gen"], i % 3 == 2 ? 4 : 0);
+    EXPECT_EQ(row["model"], "demo-story-42m-q4_k_m.gguf");
+    EXPECT_EQ(row["threads"], 2);
+    EXPECT_EQ(row["isa"], "scalar");
+    EXPECT_GT(row["tokens_per_second"], 0);
+    EXPECT_GT(row["weight_gb_per_second"], 0);
+    EXPECT_EQ(row["wire_bytes_per_token"], 0) << "no node";
+    EXPECT_FALSE(row["commit"].get<std::string>().empty());
+    ASSERT_EQ(row["legs"].size(), 1u);
+    // 6 layers, top 4: what was measured counts, without the cache's filling and the first run.
+    const std::size_t tokens = 2 * (row["n_prompt"].get<std::size_t>() + row["n_gen"].get<std::size_t>());
+    EXPECT_EQ(row["legs"][0]["rows"], 6 * tokens);
+    EXPECT_EQ(row["legs"][0]["pairs"], 6 * 4 * tokens);
+  }
+}
+
+// What the shares are made of, by the row's own numbers and the file's.
+TEST(Bench, DecodeRow_WeightsAreTheModelsStepTimesSteps) {
+  const ordered_json rows = bench_json({"-p", "0", "-n", "3,6"});
+  ASSERT_EQ(rows.size(), 2u);
+  const auto bytes_a_token = [](const ordered_json& row) {
+    return row["weight_gb_per_second"].get<double>() * 1e9 / row["tokens_per_second"].get<double>();
+  };
+  EXPECT_NEAR(bytes_a_token(rows[0]), bytes_a_token(rows[1]), 1) << "every decode step reads as much";
+  // More than the chosen experts alone and less than the whole file, of which 4 of 32 experts are read.
+  EXPECT_GT(bytes_a_token(rows[0]), 1e6);
+  EXPECT_LT(bytes_a_token(rows[0]), static_cast<double>(std::filesystem::file_size(demo_model())));
+  const auto bandwidth = [](const ordered_json& row) {
+    return row["weight_gb_per_second"].get<double>() / row["share_of_bandwidth"].get<double>();
+  };
+  EXPECT_NEAR(bandwidth(rows[0]) / bandwidth(rows[1]), 1, 1e-9) << "one measurement serves the whole run";
+}
+
+TEST(Bench, ZeroLeavesATestOut) {
+  const ordered_json prompts = bench_json({"-p", "4", "-n", "0"});
+  ASSERT_EQ(prompts.size(), 1u);
+  EXPECT_EQ(prompts[0]["test"], "pp4");
+  const ordered_json generations = bench_json({"-p", "0", "-n", "2"});
+  ASSERT_EQ(generations.size(), 1u);
+  EXPECT_EQ(generations[0]["test"], "tg2");
+  const Outcome nothing = run_terrace(bench({"-p", "0", "-n", "0"}), 2);
+  EXPECT_EQ(nothing.err, "terrace: nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits\n");
+}
+
+TEST(Bench, Markdown_OneTableRowATest) {
+  const Outcome run = run_terrace(bench({"-p", "4", "-n", "2", "-d", "0,3"}));
+  EXPECT_EQ(run.err, "");
+  EXPECT_EQ(count(run.out, "\n| test    | depth |"), 1u) << run.out;
+  EXPECT_EQ(count(run.out, "\n|"), 2u + 4u) << run.out;
+  EXPECT_EQ(count(run.out, "\n| pp4     |"), 2u) << run.out;
+  EXPECT_EQ(count(run.out, "\n| tg2     |"), 2u) << run.out;
+  EXPECT_EQ(count(run.out, "% |"), 2u) << "a share in each tg row: " << run.out;
+  EXPECT_EQ(count(run.out, "read bandwidth of the same threads: "), 1u) << run.out;
+}
+
+// Every way to read is one row; 2M pages may be missing, and then a line says so.
+void expect_limits(const std::string& text) {
+  EXPECT_EQ(count(text, "\n| 4K "), 12u) << text;
+  EXPECT_TRUE(count(text, "\n| 2M ") == 12 || count(text, "2M pages: the system gave ") == 1) << text;
+  EXPECT_EQ(count(text, "best: "), 1u) << text;
+  EXPECT_NE(text.find("buffer 4M"), std::string::npos) << text;
+}
+
+TEST(Bench, Limits_PrintsTheTableBehindTheShares) {
+  expect_limits(run_terrace(bench({"--limits", "-p", "0", "-n", "2"})).out);
+  const Outcome json_run = run_terrace(bench({"--limits", "-p", "0", "-n", "2", "-o", "json"}));
+  expect_limits(json_run.err);
+  EXPECT_EQ(ordered_json::parse(json_run.out).size(), 1u) << "stdout stays one array";
+}
+
+TEST(Bench, LimitsWithoutTests_NeedNoModel) {
+  expect_limits(run_terrace(bench({"--limits", "-p", "0", "-n", "0", "-m", "/nowhere.gguf"})).out);
+}
+
+TEST(Bench, DepthBeyondTheContext_IsRefusedWithNumbers) {
+  const Outcome run = run_terrace(bench({"-p", "0", "-n", "4", "-d", "61", "--ctx-size", "64"}), 1);
+  EXPECT_EQ(run.out, "");
+  EXPECT_EQ(
+      run.err,
+      "terrace: tg4 at depth 61 needs 65 positions and the context holds 64; lower --depth or raise --ctx-size\n");
+  EXPECT_EQ(bench_json({"-p", "0", "-n", "4", "-d", "60", "--ctx-size", "64"}).size(), 1u) << "the last one is used";
+}
+
+TEST(Bench, BadLists_AreUsageErrorsThatQuoteThem) {
+  for (const char* flag : {"-p", "-n", "-d"})
+    for (const char* bad : {"1,", "-1", "x", "1;2", "nan", "9223372036854775808"}) {
+      const Outcome run = run_terrace(bench({flag, bad}), 2);
+      EXPECT_EQ(run.out, "");
+      EXPECT_EQ(count(run.err, "\n"), 1u) << run.err;
+    }
+  EXPECT_EQ(run_terrace(bench({"-n", "1,x"}), 2).err,
+            "terrace: --n-gen: \"x\" is not allowed; give whole numbers from 0 to 16777216, separated by commas\n");
+  run_terrace(bench({"-r", "0"}), 2);
+  run_terrace(bench({"-o", "xml"}), 2);
+}
+
+// Both legs count, and the wire's bytes a token are theirs.
+TEST(Bench, WithANode_WireBytesAreTheLegs) {
+  const TempDir temp;
+  make_random_model({}, temp / "model.gguf");
+  NodeProcess node({"--ram", "64M"});
+  const ordered_json rows =
+      bench_json({"-m", (temp / "model.gguf").string(), "--node", node.address(), "-p", "8", "-n", "4"});
+  ASSERT_EQ(rows.size(), 2u);
+  for (const ordered_json& row : rows) {
+    expect_row(row, row["n_gen"] != 0);
+    ASSERT_EQ(row["legs"].size(), 2u);
+    EXPECT_EQ(row["legs"][1]["name"], node.address());
+    EXPECT_EQ(row["legs"][1]["kind"], "node");
+    const double bytes = row["legs"][1]["bytes_sent"].get<double>() + row["legs"][1]["bytes_received"].get<double>();
+    const double tokens = 2 * (row["n_prompt"].get<double>() + row["n_gen"].get<double>());
+    EXPECT_GT(bytes, 0);
+    EXPECT_DOUBLE_EQ(row["wire_bytes_per_token"], bytes / tokens);
+    EXPECT_GT(row["legs"][1]["weight_bytes_sent"], 0);
+  }
+  node.stop();
+}
+
+}  // namespace
+}  // namespace terrace::test
