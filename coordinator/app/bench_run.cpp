@@ -70,7 +70,7 @@ class Runner {
     const Status status =
         steps(stream, [&](std::size_t n_rows, bool want_logits) { counter.end_step(n_rows, want_logits); });
     trunk.set_trace(nullptr);
-    TERRACE_RETURN_IF_ERROR(status);
+    if (!status.ok()) return status.error();
     return counter.bytes();
   }
 
