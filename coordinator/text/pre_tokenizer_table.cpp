@@ -21,6 +21,7 @@ constexpr std::string_view kGpt4o =
     "}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*["
     "\\r\\n]+|\\s+(?!\\S)|\\s+";
 constexpr std::string_view kLineBreak = "[\r\n]";
+// clang-format off: it counts these characters differently in each run.
 // Letters of the alphabets with case, as the model's tokenizer lists them.
 constexpr std::string_view kDeepseekLetters =
     "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-"
@@ -34,6 +35,7 @@ constexpr std::string_view kDeepseekLetters =
     "ꮿﬀ-"
     "ﬆ"
     "ﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+// clang-format on
 // U+3000 stands as an escape, since editors lose it; so does U+D7FF below, which is unassigned.
 constexpr std::string_view kDeepseekPunctuation = "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+";
 constexpr std::string_view kTrailingSpace = "\\s+$";
