@@ -21,7 +21,8 @@ constexpr std::string_view kGpt4o =
     "}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*["
     "\\r\\n]+|\\s+(?!\\S)|\\s+";
 constexpr std::string_view kLineBreak = "[\r\n]";
-// clang-format off: it counts these characters differently in each run.
+// The formatter counts these characters differently in each run.
+// clang-format off
 // Letters of the alphabets with case, as the model's tokenizer lists them.
 constexpr std::string_view kDeepseekLetters =
     "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-"

@@ -54,8 +54,7 @@ TEST(Inspect, AModelWithoutKernels_IsShownAndSaysWhy) {
   write_file(path, bytes);
   const std::string out = run_terrace({"inspect", path.string()}).out;
   EXPECT_NE(out.find("architecture qwen9moe"), std::string::npos);
-  EXPECT_NE(out.find("is qwen9moe; this build runs qwen3moe"), std::string::npos)
-      << out.substr(0, 400);
+  EXPECT_NE(out.find("is qwen9moe; this build runs qwen3moe"), std::string::npos) << out.substr(0, 400);
 }
 
 TEST(Selftest, EveryKernelEqual_AndListed) {
