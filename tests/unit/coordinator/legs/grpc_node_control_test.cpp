@@ -271,8 +271,8 @@ TEST_F(ScriptedNode, OurOwnTimeInAssign_IsNotTheNodes) {
     return grpc::Status::OK;
   };
   const Status assigned =
-      assign({.call = 60s, .brief = 60s, .progress = 1s}, [&](const AssignProgress& progress) -> Status {
-        if (!progress.ready) std::this_thread::sleep_for(1500ms);  // sends slabs
+      assign({.call = 60s, .brief = 60s, .progress = 2s}, [&](const AssignProgress& progress) -> Status {
+        if (!progress.ready) std::this_thread::sleep_for(2500ms);  // sends slabs
         return {};
       });
   EXPECT_TRUE(assigned.ok()) << assigned.error().text();

@@ -217,14 +217,11 @@ TEST_F(DataServerTest, RepliesLeftUnread_CutOffWhenTheyAreMoreThanTheCreditAccou
   client.greet();
   good.greet();
   const TestBatch batch(model_, 0, 512, 2, kSeed);  // replies of a megabyte
-  const auto answered = [&](std::uint64_t n) {
-    for (int i = 0; i < 500 && session->counters().batches < n; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return session->counters().batches >= n;
-  };
-  for (std::uint64_t n = 1; n <= 64 && !client.closed(); ++n) {
+  for (std::uint64_t n = 1; n <= 64 && !client.left_by_peer(); ++n) {
     client.send_batch(batch, 1, wire::Priority::kPrompt, wire::ReplyForm::kSlots);
-    if (!answered(n)) break;
+    const auto end = std::chrono::steady_clock::now() + test::kPatience;
+    while (session->counters().batches < n && !client.left_by_peer() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_LT(session->counters().batches, 64u);
   EXPECT_TRUE(client.drained());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <chrono>
 #include <memory>
@@ -138,6 +139,11 @@ class LaneClient {
     return closed_;
   }
   bool closed() const { return closed_; }
+  // Whether the peer has gone, found out without reading anything of what it sent.
+  bool left_by_peer() {
+    pollfd left{connection_->wait_fd(), POLLRDHUP, 0};
+    return ::poll(&left, 1, 0) > 0;
+  }
   std::uint64_t credit_frames() const { return credit_frames_; }
   std::uint64_t credit_bytes() const { return credit_bytes_; }
   std::uint64_t last_frame_bytes() const { return builder_.bytes(); }
