@@ -117,6 +117,24 @@ TEST_F(IncompleteModel, WithoutATokenizer_TextIsRefusedByTheKeyAndIdsWork) {
   EXPECT_THAT(run_terrace({"inspect", model}).out, ::testing::HasSubstr("tokenizer    no: " + missing));
 }
 
+// Lawful, whatever it is worth: it costs what is used of it.
+TEST_F(IncompleteModel, ContextOfABillionPositions_TakesMemoryOnlyForThoseUsed) {
+  const std::string text = (source_dir() / "LICENSE").string();
+  const auto peak = [&](std::uint32_t context, const Arguments& arguments) {
+    RawGguf raw = RawGguf::base();
+    raw.set("qwen3moe.context_length", raw::kU32, raw::number(context));
+    Arguments all = arguments;
+    all.insert(all.end(), {"--quiet", "-m", write(raw), "--threads", "8"});
+    return run_terrace(all).peak;
+  };
+  for (const Arguments& arguments :
+       {Arguments{"generate", "-p", "hello", "-n", "2"}, Arguments{"score", "--text", text, "--chunk", "64"}}) {
+    SCOPED_TRACE(arguments[0]);
+    const std::uint64_t expected = peak(64, arguments);
+    EXPECT_LT(peak(1u << 30, arguments), expected + (std::uint64_t{32} << 20));
+  }
+}
+
 TEST_F(IncompleteModel, UnknownArchitecture_IsNamedWithTheKnownOnes) {
   RawGguf raw = RawGguf::base();
   raw.set("general.architecture", raw::kString, raw::text("wombat"));
