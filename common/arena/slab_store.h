@@ -48,8 +48,8 @@ struct SlabSizes {
   std::array<std::uint32_t, 5> form{};
 
   std::uint64_t file_bytes() const { return gate + up + down; }
-  // What the slab takes from a budget: parts at 64-byte borders, the whole in pages. A share's slab_bytes is the sum
-  // of these over the slabs that may live at once.
+  // What the slab takes from a budget: parts at 64-byte borders, the whole in pages. The only place that rounds a
+  // slab: peers speak of file_bytes(), ReservationTerms of these.
   std::uint64_t stored_bytes() const;
   bool operator==(const SlabSizes&) const = default;
 };

@@ -143,7 +143,10 @@ Result<std::uint32_t> read_alignment(const Metadata& metadata) {
 }  // namespace
 
 Result<std::string_view> read_string(ByteReader& in, std::string_view what, std::uint64_t max_bytes) {
-  TERRACE_ASSIGN_OR_RETURN(const auto length, in.read<std::uint64_t>(fmt::format("the {} length", what)));
+  // A vocabulary has half a million strings: what a message would say is put together only for one.
+  if (in.left() < sizeof(std::uint64_t))
+    return in.take(sizeof(std::uint64_t), fmt::format("the {} length", what)).error();
+  const std::uint64_t length = in.read<std::uint64_t>(what).value();
   const std::uint64_t at = in.offset();
   if (length > in.left())
     return corrupt(fmt::format("the {} length is {} at offset {} and {} bytes are left: truncated or damaged", what,

@@ -14,9 +14,22 @@ std::string stack_name(std::uint32_t layer, std::string_view part, std::string_v
   return fmt::format("blk.{}.ffn_{}_exps.{}", layer, part, suffix);
 }
 
-// The tensor with exactly this shape.
-Result<const gguf::TensorInfo*> get_stack(const gguf::File& file, const std::string& name, const Stack& expected) {
-  TERRACE_ASSIGN_OR_RETURN(const gguf::TensorInfo* tensor, file.get_tensor(name));
+// Files of before the stacks have a tensor for each expert: "blk.0.ffn_gate.3.weight".
+Error missing_stack(const gguf::File& file, std::uint32_t layer, std::string_view part, const Error& missing) {
+  const std::string old = fmt::format("blk.{}.ffn_{}.0.weight", layer, part);
+  const gguf::TensorInfo* tensor = file.find_tensor(old);
+  if (tensor == nullptr) return missing;
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("{} holds one expert alone, an old form of which {} is the new one; convert the model again",
+                           file.tensor_place(*tensor), stack_name(layer, part)));
+}
+
+// The stack of this part, with exactly this shape.
+Result<const gguf::TensorInfo*> get_stack(const gguf::File& file, std::uint32_t layer, std::string_view part,
+                                          const Stack& expected) {
+  const auto found = file.get_tensor(stack_name(layer, part));
+  if (!found.ok()) return missing_stack(file, layer, part, found.error());
+  const gguf::TensorInfo* const tensor = *found;
   if (std::equal(expected.begin(), expected.end(), tensor->shape.begin()) && tensor->shape[3] == 1) return tensor;
   return Error(ErrorCode::kCorrupt, fmt::format("{} has the shape {}; [{}] is expected", file.tensor_place(*tensor),
                                                 tensor->shape_text(), fmt::join(expected, ", ")));
@@ -43,17 +56,20 @@ Status refuse_extras(const gguf::File& file, std::uint32_t layer) {
 }
 
 Status find_gate_and_up(const gguf::File& file, std::uint32_t layer, const Stack& expected, LayerExperts& out) {
-  const std::string fused_name = stack_name(layer, "gate_up");
   const auto [d_model, ff, n_experts] = expected;
-  if (file.find_tensor(fused_name) != nullptr) {
-    TERRACE_ASSIGN_OR_RETURN(const auto* fused, get_stack(file, fused_name, {d_model, 2 * ff, n_experts}));
+  if (const gguf::TensorInfo* there = file.find_tensor(stack_name(layer, "gate_up"))) {
+    for (const char* part : {"gate", "up"})
+      if (file.find_tensor(stack_name(layer, part)) != nullptr)
+        return Error(ErrorCode::kCorrupt, fmt::format("{} and {} hold the same rows twice; one of them is wrong",
+                                                      file.tensor_place(*there), stack_name(layer, part)));
+    TERRACE_ASSIGN_OR_RETURN(const auto* fused, get_stack(file, layer, "gate_up", {d_model, 2 * ff, n_experts}));
     out.shape.types.gate = out.shape.types.up = fused->type;
     out.gate = locate(*fused, 0, ff);
     out.up = locate(*fused, ff, ff);
     return {};
   }
-  TERRACE_ASSIGN_OR_RETURN(const auto* gate, get_stack(file, stack_name(layer, "gate"), expected));
-  TERRACE_ASSIGN_OR_RETURN(const auto* up, get_stack(file, stack_name(layer, "up"), expected));
+  TERRACE_ASSIGN_OR_RETURN(const auto* gate, get_stack(file, layer, "gate", expected));
+  TERRACE_ASSIGN_OR_RETURN(const auto* up, get_stack(file, layer, "up", expected));
   out.shape.types.gate = gate->type;
   out.shape.types.up = up->type;
   out.gate = locate(*gate, 0, ff);
@@ -98,8 +114,7 @@ Result<LayerExperts> find_stacks(const gguf::File& file, const ModelExperts& mod
   out.shape.n_experts = model.n_experts;
   TERRACE_RETURN_IF_ERROR(refuse_extras(file, layer));
   TERRACE_RETURN_IF_ERROR(find_gate_and_up(file, layer, {model.d_model, ff, model.n_experts}, out));
-  TERRACE_ASSIGN_OR_RETURN(const auto* down,
-                           get_stack(file, stack_name(layer, "down"), {ff, model.d_model, model.n_experts}));
+  TERRACE_ASSIGN_OR_RETURN(const auto* down, get_stack(file, layer, "down", {ff, model.d_model, model.n_experts}));
   out.shape.types.down = down->type;
   out.down = locate(*down, 0, model.d_model);
   return out;

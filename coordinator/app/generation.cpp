@@ -17,6 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// For a history whose end nobody knows: a context may be claimed by a file, a limit by a user.
+constexpr std::uint64_t kTokensSetAside = 1 << 20;
+
 double ms_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
@@ -110,7 +113,7 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
   sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops().exp);
   TextOutput output(*tokenizer, request, std::move(stops), on_text);
   std::vector<std::int32_t> history = request.prompt;
-  history.reserve(history.size() + std::min<std::uint64_t>(request.max_tokens, trunk.context()));
+  history.reserve(history.size() + std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside}));
 
   Generation result;
   result.prompt_tokens = request.prompt.size();

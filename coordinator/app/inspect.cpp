@@ -83,6 +83,7 @@ Result<Report> examine(const gguf::File& file, const InspectOptions& o, const En
     TERRACE_ASSIGN_OR_RETURN(
         manifest::LoadedManifest loaded,
         manifest::load(file, experts, cache_directory(environment), *pool, [](std::uint64_t, std::uint64_t) {}));
+    if (!loaded.cache_note.empty()) print_err("terrace: {}\n", loaded.cache_note);
     report.manifest = std::move(loaded.manifest);
   }
   return report;

@@ -7,6 +7,8 @@
 #include <system_error>
 
 #include "common/base/console.h"
+#include "common/transport/address.h"
+
 namespace terrace::app {
 namespace {
 
@@ -68,6 +70,9 @@ Status check(const ModelOptions& options) {
   if (std::find(nodes.begin(), nodes.end(), "host") != nodes.end())
     return Error(ErrorCode::kInvalidArgument,
                  "--node host: \"host\" is the name of this machine's own leg; write HOST:PORT");
+  // Before a large model is opened for nothing.
+  for (const std::string& node : nodes)
+    if (const auto address = transport::parse_host_port(node); !address.ok()) return address.error().in("--node");
   if (options.activations == kernels::Activations::kF32 && !nodes.empty())
     return Error(
         ErrorCode::kInvalidArgument,

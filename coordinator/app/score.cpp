@@ -55,7 +55,7 @@ Result<std::vector<std::int32_t>> read_ids(const ScoreOptions& o, const std::str
   for (const nlohmann::json& id : json) {
     if (!id.is_number_integer() || id < 0 || id >= vocabulary)
       return Error(ErrorCode::kInvalidArgument, fmt::format("{}: entry {} is {}; this model has tokens 0 to {}",
-                                                            o.ids.string(), ids.size(), id.dump(), vocabulary - 1));
+                                                            o.ids.string(), ids.size(), shown(id), vocabulary - 1));
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 namespace terrace::app {
 namespace {
@@ -31,6 +32,13 @@ Result<std::string> read_file(const std::filesystem::path& file) {
   if (in == nullptr)
     return Error(ErrorCode::kNotFound, fmt::format("{}: cannot be opened: {}", file.string(), std::strerror(errno)));
   return read_all(in.get(), file.string());
+}
+
+std::string shown(const nlohmann::json& value) {
+  constexpr std::size_t kShortText = 60;
+  const bool is_short = value.is_string() && value.get_ref<const std::string&>().size() <= kShortText;
+  if (value.is_structured() || (value.is_string() && !is_short)) return fmt::format("of type {}", value.type_name());
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Result<std::string> read_stdin() { return read_all(stdin, "standard input"); }

@@ -56,7 +56,7 @@ Result<std::vector<std::int32_t>> parse_ids(const std::string& text) {
   std::vector<std::int32_t> ids;
   for (const nlohmann::json& id : json) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
-      return Error(ErrorCode::kInvalidArgument, fmt::format("{} is no token id", id.dump()));
+      return Error(ErrorCode::kInvalidArgument, fmt::format("entry {} is {}: no token id", ids.size(), shown(id)));
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;

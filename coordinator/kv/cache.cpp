@@ -32,7 +32,8 @@ Result<std::uint32_t> Cache::open() {
     return Error(ErrorCode::kBusy, fmt::format("all {} streams are open; close one first", streams_.size()));
   stream->open = true;
   stream->length = 0;
-  stream->blocks.reserve(blocks_for(context_));  // growing by a block then moves no table
+  // Growing by a block then moves no table, but for contexts that few texts fill and any file may claim.
+  stream->blocks.reserve(blocks_for(std::min(context_, kPositionsSetAside)));
   return static_cast<std::uint32_t>(stream - streams_.begin());
 }
 

@@ -37,6 +37,9 @@ struct HeadBlock {
   std::byte* v = nullptr;
 };
 
+// Of a stream's table at open(): a longer one may move as it grows.
+inline constexpr std::uint32_t kPositionsSetAside = 1u << 20;
+
 class Cache {
  public:
   // context: positions that a stream can hold; max_streams: open at once. Takes no block yet.
@@ -85,7 +88,7 @@ class Cache {
   struct Stream {
     bool open = false;
     std::uint32_t length = 0;
-    std::vector<Block> blocks;  // room for a whole context is set aside at open()
+    std::vector<Block> blocks;  // room for kPositionsSetAside is set aside at open()
   };
 
   HeadBlock head_of(std::byte* block, std::uint32_t layer, std::uint32_t kv_head) const {

@@ -5,7 +5,9 @@
 #include <grpcpp/grpcpp.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -86,6 +88,25 @@ Status require_loopback(const std::string& address, const std::string& host) {
   return {};
 }
 
+// The host of what gRPC calls its peer: "ipv4:127.0.0.1:9000", "ipv6:%5B::1%5D:9000" (a URI, so brackets and the
+// percent sign of a zone are escaped). Empty: another kind of address.
+std::string host_of_peer(const std::string& peer) {
+  const std::size_t scheme = peer.find(':');
+  const std::string kind = peer.substr(0, scheme);
+  if (scheme == std::string::npos || (kind != "ipv4" && kind != "ipv6")) return "";
+  std::string address;
+  for (std::size_t i = scheme + 1; i < peer.size(); ++i) {
+    unsigned char escaped = 0;
+    const char* const end = peer.data() + std::min(i + 3, peer.size());
+    const bool is_escape = peer[i] == '%' && end - (peer.data() + i) == 3 &&
+                           std::from_chars(peer.data() + i + 1, end, escaped, 16).ptr == end;
+    address += is_escape ? static_cast<char>(escaped) : peer[i];
+    if (is_escape) i += 2;
+  }
+  const auto parsed = transport::parse_host_port(address);
+  return parsed.ok() ? parsed->host : "";
+}
+
 class GrpcNodeControl final : public NodeControl {
  public:
   GrpcNodeControl(const std::string& address, const transport::HostPort& target, const ControlTimeouts& timeouts)
@@ -129,8 +150,10 @@ class GrpcNodeControl final : public NodeControl {
     message.set_coordinator(request.coordinator);
     message.set_largest_frame(request.largest_frame);
     v1::OpenSessionReply reply;
-    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::OpenSession, message, reply));
     OpenedSession opened;
+    grpc::ClientContext context;
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::OpenSession, message, reply, timeouts_.call, context));
+    opened.data_host = host_of_peer(context.peer());
     if (reply.protocol() < kProtocolMin || reply.protocol() > kProtocolMax)
       return corrupt(
           fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), kProtocolMin, kProtocolMax));
@@ -186,6 +209,11 @@ class GrpcNodeControl final : public NodeControl {
   template <class Method, class Request, class Reply>
   Status call(Method method, const Request& request, Reply& reply, std::chrono::milliseconds deadline) {
     grpc::ClientContext context;
+    return call(method, request, reply, deadline, context);
+  }
+  template <class Method, class Request, class Reply>
+  Status call(Method method, const Request& request, Reply& reply, std::chrono::milliseconds deadline,
+              grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + deadline);
     return to_status((stub_.get()->*method)(&context, request, &reply));
   }

@@ -42,13 +42,16 @@ struct OpenedSession {
   std::uint64_t session = 0;
   std::uint64_t boot_id = 0;
   wire::Token token{};
+  // Of the machine that answered, as a numeric address: a name may stand for several. Empty: not known, the address's
+  // own host.
+  std::string data_host;
   std::uint16_t data_port = 0;
   std::uint64_t largest_frame = 0;  // that the node accepts
   bool has_model = false;
 };
 
 struct ReservationBytes {
-  std::uint64_t slabs = 0;
+  std::uint64_t slabs = 0;  // as the file has them: how a node stores and rounds them is its own affair
   std::uint64_t staging = 0;
   std::uint64_t scratch = 0;
 };

@@ -14,7 +14,6 @@ namespace terrace::legs {
 namespace {
 
 constexpr std::uint64_t kLargestReplyFrame = std::uint64_t{64} << 20;  // that we accept; ranges keep far below
-constexpr std::uint64_t kSlabAlignment = 64;
 constexpr std::uint32_t kCanaryRows = 2;
 
 std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg) {
@@ -27,8 +26,6 @@ std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg) {
   }
   return share;
 }
-
-std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kSlabAlignment - 1) / kSlabAlignment * kSlabAlignment; }
 
 // The canary's rows: fixed, of ordinary size, no two values of a row's period equal.
 std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model) {
@@ -101,6 +98,7 @@ Status NodeSession::open_session() {
 Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& transport, wire::Lane lane,
                                                      std::uint64_t window) {
   TERRACE_ASSIGN_OR_RETURN(transport::HostPort data, transport::parse_host_port(control_->address()));
+  if (!opened_.data_host.empty()) data.host = opened_.data_host;
   data.port = opened_.data_port;
   LaneOptions options;
   options.node = control_->address();
@@ -162,10 +160,8 @@ Status NodeSession::take_share(const OwnerTable& owners, std::size_t leg,
 
 Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
-  for (const LayerExperts& layer : share) {
-    const std::uint64_t slab = round_up(model_.kernels[layer.layer].shape.slab_bytes());
-    bytes.slabs += slab * layer.experts.size();
-  }
+  for (const LayerExperts& layer : share)
+    bytes.slabs += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
   lease_thread_ = std::thread([this] { keep_lease(); });
   return {};

@@ -20,6 +20,9 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
+// "[[...[]...]]", so many deep.
+std::string nested(std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
 // In a folder of its own, with some files that no command wants.
 class CliError : public ::testing::TestWithParam<Case> {
  protected:
@@ -30,6 +33,12 @@ class CliError : public ::testing::TestWithParam<Case> {
     write_file(dir_ / "words.json", "[1, \"two\"]");
     write_file(dir_ / "huge.json", "[1, 4096]");
     write_file(dir_ / "object.json", "{}");
+    write_file(dir_ / "nested.json", nested(1'000'000));
+    write_file(dir_ / "wide.json", "[9223372036854775808]");
+    write_file(dir_ / "negative.json", "[1, -1]");
+    write_file(dir_ / "nan.json", "[NaN]");
+    write_file(dir_ / "nested-share.json", nested(1'000'000));
+    write_file(dir_ / "nested-layers.json", R"({"layers":[)" + nested(1'000'000) + "]}");
     write_file(dir_ / "share.json", R"({"layers":[{"host":"0-30"}]})");
     write_file(dir_ / "shares.json", R"({"layers":[{"host":"0-31"},{"host":"0-31"}]})");
     write_file(dir_ / "utf8.txt", "");
@@ -131,6 +140,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NodeTwice", generate({"--node", "a:1", "--node", "a:1"}), kUsage, {"--node a:1 is given twice"}},
         Case{"NodeIsHost", generate({"--node", "host"}), kUsage, {"--node host", "HOST:PORT"}},
         Case{"NodeWithoutPort", generate({"--node", "box"}), kUsage, {"'box' has no port; an address is HOST:PORT"}},
+        Case{"NodeWithoutPortAndModel",
+             generate({"--node", "box", "-m", "nowhere.gguf"}),
+             kUsage,
+             {"--node: 'box' has no port"}},
         Case{"NodeNotThere",
              generate({"--node", "127.0.0.1:1"}),
              kFailure,
@@ -147,6 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ShareFileMissing", generate({"--share", "nowhere.json"}), kFailure, {"nowhere.json: cannot be opened"}},
         Case{"ShareFileLeavesOut", generate({"--share", "share.json"}), kUsage, {"share.json", "expert 31"}},
         Case{"ShareFileLayers", generate({"--share", "shares.json"}), kUsage, {"2 entries", "1, or 6"}},
+        Case{
+            "ShareFileNested", generate({"--share", "nested-share.json"}), kUsage, {"nested-share.json", "\"layers\""}},
+        Case{"ShareFileNestedLayers", generate({"--share", "nested-layers.json"}), kUsage, {"nested-layers.json"}},
         Case{"ShareFileShape", generate({"--share", "object.json"}), kUsage, {"object.json", "\"layers\""}},
         Case{"StatusWithoutNode", {"status"}, kUsage, {"--node is needed"}},
         Case{"StatusTwoNodes", {"status", "--node", "a:1", "--node", "b:1"}, kUsage, {"status shows one"}},
@@ -162,6 +178,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Short", {"score", "--quiet", "--ids", "ids.json"}, kUsage, {"3 tokens, fewer than one chunk of 512"}},
         Case{"Words", {"score", "--quiet", "--ids", "words.json"}, kUsage, {"words.json: entry 1 is \"two\""}},
         Case{"Beyond", {"score", "--quiet", "--ids", "huge.json"}, kUsage, {"entry 1 is 4096", "tokens 0 to 4095"}},
+        Case{"Nested", {"score", "--quiet", "--ids", "nested.json"}, kUsage, {"entry 0 is of type array"}},
+        Case{"HugeId", {"score", "--quiet", "--ids", "wide.json"}, kUsage, {"entry 0 is 9223372036854775808"}},
+        Case{"NegativeId", {"score", "--quiet", "--ids", "negative.json"}, kUsage, {"entry 1 is -1"}},
+        Case{"Nan", {"score", "--quiet", "--ids", "nan.json"}, kUsage, {"nan.json: is no JSON array"}},
         Case{"NoArray", {"score", "--quiet", "--ids", "object.json"}, kUsage, {"no JSON array"}},
         Case{"ChunkBeyondContext",
              {"score", "--quiet", "--ids", "ids.json", "--chunk", "3", "--ctx-size", "2"},
@@ -174,9 +194,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"NoText", {"tokenize", "--quiet"}, kUsage, {"no text"}},
                       Case{"NoIds", {"detokenize", "--quiet"}, kUsage, {"no ids"}},
                       Case{"CutArray", {"detokenize", "--quiet", "[1,"}, kUsage, {"no JSON array"}},
-                      Case{"NegativeId", {"detokenize", "--quiet", "[-1]"}, kUsage, {"-1 is no token id"}},
-                      Case{"FractionId", {"detokenize", "--quiet", "[1.5]"}, kUsage, {"1.5 is no token id"}},
+                      Case{"NegativeId", {"detokenize", "--quiet", "[-1]"}, kUsage, {"entry 0 is -1: no token id"}},
+                      Case{"FractionId", {"detokenize", "--quiet", "[1.5]"}, kUsage, {"entry 0 is 1.5: no token id"}},
                       Case{"IdBeyond", {"detokenize", "--quiet", "[4096]"}, kUsage, {"4096", "0 to 4095"}},
+                      Case{
+                          "NestedIds", {"detokenize", "--quiet", nested(10'000)}, kUsage, {"entry 0 is of type array"}},
                       Case{"HugeId", {"detokenize", "--quiet", "[9223372036854775808]"}, kUsage, {"no token id"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/support/cli.h"
+#include "tests/e2e/support/node_process.h"
 
 namespace terrace::test {
 namespace {
@@ -248,6 +249,25 @@ TEST(GenerateUtf8, RandomBytes_NeverHalfACharacter) {
 TEST(GenerateUtf8, Stream_WritesWholeCharacters) {
   const std::string tokens = text_of({"-p", "Café 猫", "-n", "30", "--temperature", "3", "--seed", "2", "--stream"});
   EXPECT_NO_THROW((void)json(tokens).dump());
+}
+
+// "localhost" is two addresses, and the node listens on one of them: both planes have to find the same.
+TEST(GenerateWithNode, ReachedByAName_WhicheverOfItsAddressesListens) {
+  const Arguments short_text = {"-p", kPrompt, "-n", "8"};
+  const std::string alone = text_of(short_text);
+  for (const char* const listen : {"127.0.0.1:0", "[::1]:0"}) {
+    std::optional<NodeProcess> node;
+    try {
+      node.emplace(Arguments{"--listen", listen});
+    } catch (const std::runtime_error&) {
+      if (std::string(listen) == "127.0.0.1:0") throw;
+      GTEST_SKIP() << "this machine has no IPv6 loopback";
+    }
+    Arguments flags = short_text;
+    flags.insert(flags.end(), {"--node", "localhost" + node->address().substr(node->address().rfind(':'))});
+    EXPECT_EQ(text_of(flags), alone) << listen;
+    node->stop();
+  }
 }
 
 TEST(GenerateNotes, DemoModelIsNamed_AndQuietSilencesAll) {

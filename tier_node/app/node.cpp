@@ -32,13 +32,27 @@ constexpr std::chrono::milliseconds kDrainTime{3'000};
 struct Budget {
   std::uint64_t bytes = 0;
   std::string why;
+  std::uint64_t available = 0;  // at start
 };
 
 Result<Budget> choose_budget(const NodeOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
-  if (options.ram) return Budget{options.ram->value, fmt::format("--ram; {} available", format_size(available))};
+  if (options.ram)
+    return Budget{options.ram->value, fmt::format("--ram; {} available", format_size(available)), available};
   const auto share = static_cast<std::uint64_t>(static_cast<double>(available) * kDefaultRamShare);
-  return Budget{share, fmt::format("three quarters of the {} available", format_size(available))};
+  return Budget{share, fmt::format("three quarters of the {} available", format_size(available)), available};
+}
+
+// A share that does not fit is refused when it is asked for; this says it while somebody looks.
+void warn_of_budget(const Budget& budget, const Logger& log) {
+  if (budget.bytes > budget.available)
+    log.warn("a memory budget of {} is more than the {} that are available; shares beyond that will be refused",
+             format_size(budget.bytes), format_size(budget.available));
+  if (budget.bytes < kSmallRam)
+    log.warn(
+        "a memory budget of {} is small: windows and scratch of one session take some tens of MB, and what is left "
+        "for experts may be nothing",
+        format_size(budget.bytes));
 }
 
 // Weight type -> kernel, of every type this machine computes with.
@@ -68,6 +82,7 @@ void log_start(const NodeInfo& node, const Machine& machine, const Budget& budge
   log.info("instruction set {}{}; this CPU has {}", node.isa, machine.isa ? " (--isa)" : "", machine.cpu.describe());
   for (const auto& [type, kernel] : node.kernels) log.info("kernel for {}: {}", type, kernel);
   log.info("memory budget {} ({})", format_size(budget.bytes), budget.why);
+  warn_of_budget(budget, log);
   log.info("{} compute threads ({})", node.threads,
            options.threads ? "--threads" : fmt::format("{} CPUs allowed", allowed_cpus()));
 }

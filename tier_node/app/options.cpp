@@ -16,6 +16,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .default_text("none");
   table.add("ram", &options->ram, "memory for all sessions together: experts, receive windows, scratch")
       .value_name("SIZE")
+      .range(kLeastRam, kMostRam)
       .default_text("three quarters of what is available at start");
   table.add("threads", &options->threads, "threads that compute")
       .short_name('t')

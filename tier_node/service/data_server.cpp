@@ -179,6 +179,7 @@ bool DataServer::serve(Peer& peer) {
       case transport::Event::Kind::kClosed:
         cancel_works(peer);
         peer.closed();
+        end_if_abandoned(peer, false);
         break;
     }
   }
@@ -213,6 +214,19 @@ void DataServer::fail(Peer& peer, const Error& error) {
   } else {
     end_peer(peer, &error);
   }
+}
+
+// Without a connection a session cannot be used, and a coordinator that comes back opens a new one (docs/wire.md 5). So
+// what a killed coordinator held is free when its last socket closes, not when the lease is over.
+void DataServer::end_if_abandoned(const Peer& peer, bool goodbye) {
+  const SessionRef& session = peer.session();
+  if (!session || session->ended() || stopping_) return;
+  for (const auto& other : peers_)
+    if (other->state() == Peer::State::kOpen && other->session() == session) return;
+  if (goodbye)
+    session->close();
+  else
+    session->end(Error(ErrorCode::kPeerGone, "its last data connection is gone"));
 }
 
 void DataServer::cancel_works(Peer& peer) {

@@ -56,6 +56,7 @@ Status DataServer::dispatch(Peer& peer, const wire::Frame& frame, std::span<cons
     }
     case wire::FrameType::kClose:
       end_peer(peer, nullptr);
+      end_if_abandoned(peer, true);
       break;
     default:
       return Error(ErrorCode::kRefused, fmt::format("a coordinator does not send {} frames", wire::name(header.type)));

@@ -167,6 +167,16 @@ void SessionTable::remove(const Session& session) {
   }
   wake_.notify_all();
   log_.info("{} ended: {}", session.name(), session.end_reason().text());
+  tell_change();
+}
+
+void SessionTable::on_change(std::function<void()> changed) {
+  const std::lock_guard lock(change_mutex_);
+  changed_ = std::move(changed);
+}
+
+void SessionTable::tell_change() {
+  const std::lock_guard lock(change_mutex_);
   changed_();
 }
 
@@ -176,7 +186,7 @@ void SessionTable::drain() {
     draining_ = true;
   }
   wake_.notify_all();
-  changed_();
+  tell_change();
 }
 
 bool SessionTable::draining() const {

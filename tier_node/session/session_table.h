@@ -83,9 +83,10 @@ class SessionTable {
   bool drained() const;
   bool wait_drained(std::chrono::milliseconds timeout) const;
 
-  // Called by the thread that ended a session or drained the last one, outside all locks. One function, set before
-  // the first session opens.
-  void on_change(std::function<void()> changed) { changed_ = std::move(changed); }
+  // Called by the thread that ended a session or drained the last one, by one at a time, with no session's lock held.
+  // One function; it ends no session. When on_change() returns, the one before is not running and never will again, so
+  // that what it refers to may go.
+  void on_change(std::function<void()> changed);
 
   // Ends sessions whose lease is over, gives pages back.
   void keep_house();
@@ -96,6 +97,7 @@ class SessionTable {
   Status check_room() const;
   Result<Opened> open_model(const OpenRequest& request);
   void remove(const Session& session);
+  void tell_change();
   void housekeeping_loop();
   bool idle() const;
 
@@ -103,6 +105,8 @@ class SessionTable {
   const SessionOptions options_;
   const Logger log_;
   const std::uint64_t boot_id_;
+
+  std::mutex change_mutex_;  // guards changed_, also while it runs
   std::function<void()> changed_ = [] {};
 
   mutable std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "common/base/check.h"
 
@@ -23,12 +24,19 @@ GqaAttention::GqaAttention(const GqaShape& shape, kv::Cache& cache, const kernel
       multiplier_(multiplier),
       heads_out_(parallel, ops),
       workers_(parallel.n_workers()) {
-  const std::size_t n_blocks = kv::Cache::blocks_for(cache.context());
   const std::size_t group = shape.n_heads / shape.n_kv_heads;
+  for (Worker& worker : workers_) worker.scratch.resize(kernels::attention_scratch_floats(group, shape.value_dim));
+}
+
+// By doubling, from what most streams never exceed: no step of theirs allocates, and a file that claims a context of a
+// billion positions costs nothing for them.
+void GqaAttention::make_room(std::uint32_t positions) {
+  constexpr std::size_t kLeastBlocks = 1024;
+  const std::size_t n_blocks = kv::Cache::blocks_for(positions);
+  if (n_blocks <= workers_.front().k.size()) return;
   for (Worker& worker : workers_) {
-    worker.k.resize(n_blocks);
-    worker.v.resize(n_blocks);
-    worker.scratch.resize(kernels::attention_scratch_floats(group, shape.value_dim));
+    worker.k.resize(std::max(kLeastBlocks, std::bit_ceil(n_blocks)));
+    worker.v.resize(worker.k.size());
   }
 }
 
@@ -41,6 +49,9 @@ void GqaAttention::begin(std::span<const StepRow> rows) {
   grow(k_, rows.size() * k_width());
   grow(v_, rows.size() * v_width());
   grow(o_, rows.size() * o_width());
+  std::uint32_t last = 0;
+  for (const StepRow& row : rows) last = std::max(last, row.position);
+  make_room(last + 1);
   for_each_row(parallel_, rows.size(), [&](std::size_t i, std::size_t) {
     kernels::rope_table(rows_[i].position, shape_.n_rot, shape_.rope_base, shape_.rope_scaling,
                         cosines_.data() + i * n_pairs, sines_.data() + i * n_pairs);

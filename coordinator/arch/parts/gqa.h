@@ -56,7 +56,7 @@ class GqaAttention {
  private:
   // Memory of one worker in attend().
   struct Worker {
-    std::vector<const std::byte*> k, v;
+    std::vector<const std::byte*> k, v;  // [make_room()]
     std::vector<float> scratch;
   };
 
@@ -65,6 +65,8 @@ class GqaAttention {
   std::size_t v_width() const { return std::size_t{shape_.n_kv_heads} * shape_.value_dim; }
   std::size_t o_width() const { return std::size_t{shape_.n_heads} * shape_.value_dim; }
 
+  // Each worker's tables for attention over so many positions.
+  void make_room(std::uint32_t positions);
   void rotate(std::size_t row, const float* norm, std::size_t n_heads, float* heads) const;
   void finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures);
   void store(std::size_t row, std::uint32_t layer);

@@ -74,4 +74,17 @@ Result<std::uint64_t> TensorBinder::expert_bytes(std::string_view stem, std::uin
   return tensor->bytes / n_experts;
 }
 
+Result<std::uint64_t> TensorBinder::gate_and_up_bytes(const std::string& block, std::uint64_t d_model, std::uint64_t ff,
+                                                      std::uint64_t n_experts) const {
+  const std::string fused = block + "ffn_gate_up_exps";
+  if (file_.find_tensor(fused + ".weight") != nullptr) {
+    TERRACE_RETURN_IF_ERROR(absent(block + "ffn_gate_exps.weight"));
+    TERRACE_RETURN_IF_ERROR(absent(block + "ffn_up_exps.weight"));
+    return expert_bytes(fused, d_model, 2 * ff, n_experts);
+  }
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t gate, expert_bytes(block + "ffn_gate_exps", d_model, ff, n_experts));
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t up, expert_bytes(block + "ffn_up_exps", d_model, ff, n_experts));
+  return gate + up;
+}
+
 }  // namespace terrace::arch

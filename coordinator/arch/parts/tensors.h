@@ -33,6 +33,10 @@ class TensorBinder {
   // One matrix an expert, named "<stem>.weight": checks as matrix() does, and gives bytes of one expert.
   Result<std::uint64_t> expert_bytes(std::string_view stem, std::uint64_t cols, std::uint64_t rows,
                                      std::uint64_t n_experts) const;
+  // Gate and up of one expert together: "<block>ffn_gate_exps" and "<block>ffn_up_exps", each [d_model, ff, n_experts],
+  // or both in one stack "<block>ffn_gate_up_exps" of twice the rows. Where they lie is common/manifest's affair.
+  Result<std::uint64_t> gate_and_up_bytes(const std::string& block, std::uint64_t d_model, std::uint64_t ff,
+                                          std::uint64_t n_experts) const;
   // kUnsupported: the tensor is there.
   Status absent(std::string_view name) const;
 

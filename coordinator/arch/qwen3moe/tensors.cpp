@@ -35,10 +35,9 @@ Status bind_experts(const TensorBinder& binder, const std::string& block, const 
   TERRACE_ASSIGN_OR_RETURN(layer.expert_norm, binder.vector(block + "ffn_norm", d));
   TERRACE_ASSIGN_OR_RETURN(layer.router, binder.matrix(block + "ffn_gate_inp", d, n));
   TERRACE_RETURN_IF_ERROR(binder.absent(block + "exp_probs_b.bias"));
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t gate, binder.expert_bytes(block + "ffn_gate_exps", d, ff, n));
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t up, binder.expert_bytes(block + "ffn_up_exps", d, ff, n));
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t gate_and_up, binder.gate_and_up_bytes(block, d, ff, n));
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t down, binder.expert_bytes(block + "ffn_down_exps", ff, d, n));
-  layer.expert_bytes = gate + up + down;
+  layer.expert_bytes = gate_and_up + down;
   return {};
 }
 

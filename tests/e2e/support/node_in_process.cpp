@@ -31,6 +31,9 @@ NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitO
   control_ = must(node::ControlServer::start("127.0.0.1:0", *sessions_, loader_, info));
 }
 
-NodeInProcess::~NodeInProcess() { sessions_->end_all(Error(ErrorCode::kPeerGone, "the test is over")); }
+NodeInProcess::~NodeInProcess() {
+  sessions_->end_all(Error(ErrorCode::kPeerGone, "the test is over"));
+  sessions_->on_change([] {});
+}
 
 }  // namespace terrace::test

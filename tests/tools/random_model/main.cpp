@@ -20,6 +20,11 @@ struct Arguments {
   std::string out;
 };
 
+// CLI11 reads 64-bit numbers by strtoull(), which takes -1 for the largest.
+std::string no_sign(const std::string& text) {
+  return text.starts_with('-') ? fmt::format("'{}' is not a whole number from 0", text) : "";
+}
+
 void add_options(CLI::App& app, Arguments& a) {
   auto& m = a.model;
   app.add_option("--arch", m.architecture, "Architecture")->capture_default_str();
@@ -34,7 +39,7 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_option("--vocab", m.vocab, "Tokens, the 256 bytes among them")->capture_default_str();
   app.add_option("--context", m.context, "Longest sequence")->capture_default_str();
   app.add_option("--type", a.type, "f32, f16, bf16, q8_0, q4_0 or q4_k_m")->capture_default_str();
-  app.add_option("--seed", m.seed, "Same seed, same bytes")->capture_default_str();
+  app.add_option("--seed", m.seed, "Same seed, same bytes")->check(no_sign)->capture_default_str();
   app.add_option("--out", a.out, "File to write")->required();
 }
 

@@ -186,6 +186,32 @@ TEST_F(ScriptedNode, OpenSession_ChecksWhatItIsGiven) {
   EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_port(65536); }));
 }
 
+// A name may stand for several addresses, of which the node listens on one: the data plane goes where the answer came
+// from, not where the name points first.
+TEST_F(ScriptedNode, OpenSession_SaysWhichAddressAnswered) {
+  const std::string port = address_.substr(address_.rfind(':'));
+  for (const std::string& host : {std::string("127.0.0.1"), std::string("localhost")}) {
+    const auto opened = control_of(host + port, kPatient)->open_session({});
+    ASSERT_TRUE(opened.ok()) << opened.error().text();
+    EXPECT_EQ(opened->data_host, "127.0.0.1") << host;
+  }
+}
+
+TEST_F(ScriptedNode, OpenSession_OverIPv6_SaysTheAddressWithoutBrackets) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("[::1]:0", grpc::InsecureServerCredentials(), &port);
+  FakeService service;
+  service.opened = service_.opened;
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) GTEST_SKIP() << "this machine has no IPv6 loopback";
+  const auto opened = control_of("[::1]:" + std::to_string(port), kPatient)->open_session({});
+  ASSERT_TRUE(opened.ok()) << opened.error().text();
+  EXPECT_EQ(opened->data_host, "::1");
+  server->Shutdown(std::chrono::system_clock::now());
+}
+
 TEST_F(ScriptedNode, Reserve_TellsTheNodesNumbers) {
   EXPECT_EQ(control_of(address_, kPatient)->reserve(77, {}).value(), 1000u);
   service_.lease_ms = 0;

@@ -151,6 +151,9 @@ TEST(TerraceNode, WrongUse_ExitTwoAndNamesIt) {
       {{"--listen", "127.0.0.1:99999"}, "HOST:PORT"},
       {{"--threads", "0"}, "threads"},
       {{"--ram", "-1"}, "ram"},
+      {{"--ram", "0"}, "--ram: '0' is not a size from 1M to 1024T"},
+      {{"--ram", "4K"}, "--ram: '4K' is not a size from 1M to 1024T"},
+      {{"--ram", "9223372036854775808"}, "--ram: '9223372036854775808' is not a size from 1M to 1024T"},
       {{"--isa", "sse2"}, "sse2"},
       {{"--listen", "127.0.0.1:65535"}, "--data-port"},
   };
@@ -159,6 +162,32 @@ TEST(TerraceNode, WrongUse_ExitTwoAndNamesIt) {
     EXPECT_EQ(run(arguments, &text), 2) << arguments[1];
     EXPECT_THAT(text, HasSubstr(says));
   }
+}
+
+TEST(TerraceNode, BudgetThatDoesNotSuitTheMachine_IsServedWithAWarning) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"900T", "warning a memory budget of 900T is more than the "},
+      {"1M", "warning a memory budget of 1M is small: "},
+      {"256M", ""},
+  };
+  for (const auto& [ram, says] : cases) {
+    Program program({"--listen", "127.0.0.1:0", "--ram", ram, "--threads", "1"});
+    ASSERT_FALSE(program.await_listening().empty()) << program.text();
+    EXPECT_THAT(program.text(), HasSubstr(says)) << ram;
+    EXPECT_EQ(program.text().find("warn") == std::string::npos, *says == '\0') << program.text();
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.await_exit(), 0) << program.text();
+  }
+}
+
+TEST(TerraceNode, DataPortInUse_OneLineAndExitOne) {
+  Program first({"--listen", "127.0.0.1:0", "--ram", "64M", "--threads", "1"});
+  const std::string address = first.await_listening();
+  ASSERT_FALSE(address.empty()) << first.text();
+  const std::string port = address.substr(address.rfind(':') + 1);  // taken by its control port
+  std::string text;
+  EXPECT_EQ(run({"--listen", "127.0.0.1:0", "--data-port", port, "--ram", "64M", "--threads", "1"}, &text), 1);
+  EXPECT_THAT(text, HasSubstr("terrace-node: 127.0.0.1:" + port + ": cannot listen"));
 }
 
 TEST(TerraceNode, ModelThatIsNotThere_ExitOneAndNamesIt) {

@@ -607,6 +607,105 @@ TEST_F(DataServerTest, SessionClosedByWish_GoodbyeWithoutError) {
   EXPECT_TRUE(client.drained());
 }
 
+// ---- the end of the last connection. No lease ends in these.
+
+NodeSettings endless_lease() {
+  NodeSettings settings;
+  settings.sessions.lease = std::chrono::hours(24);
+  return settings;
+}
+
+// A client that a test can drop.
+std::unique_ptr<LaneClient> dial(NodeParts& node, const Session& session, wire::Lane lane) {
+  return std::unique_ptr<LaneClient>(new LaneClient(node.connect(session, lane)));
+}
+
+bool ends(const Session& session) {
+  const auto patience = std::chrono::steady_clock::now() + test::kPatience;
+  while (!session.ended() && std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return session.ended();
+}
+
+TEST_F(DataServerTest, LastConnectionLost_EndsTheSessionAndItsMemoryIsFreeLongBeforeTheLease) {
+  NodeParts node(model_, endless_lease());
+  node.serve();
+  const SessionRef session = node.ready_session(), other = node.ready_session();
+  LaneClient good = node.connect(*other, wire::Lane::kLatency);
+  good.greet();
+  auto latency = dial(node, *session, wire::Lane::kLatency);
+  auto bulk = dial(node, *session, wire::Lane::kBulk);
+  latency->greet();
+  bulk->greet();
+  const std::uint64_t reserved = node.store().usage().reserved;
+
+  latency.reset();
+  expect_serves(model_, *bulk, *session);  // one is left
+  for (int i = 0; i < 2; ++i) {            // behind the second the node has seen that the first lane is gone
+    bulk->send_plain(wire::FrameType::kPing, 100);
+    EXPECT_EQ(bulk->receive_answer()->type(), wire::FrameType::kPong);
+  }
+  EXPECT_FALSE(session->ended());
+  latency = dial(node, *session, wire::Lane::kLatency);  // and may come back
+  latency->greet();
+  expect_serves(model_, *latency, *session);
+
+  latency.reset();
+  bulk.reset();
+  ASSERT_TRUE(ends(*session));
+  EXPECT_THAT(session->end_reason().text(), HasSubstr("last data connection is gone"));
+  EXPECT_FALSE(node.sessions().find(session->id()).ok());
+  EXPECT_LT(node.store().usage().reserved, reserved);
+  expect_serves(model_, good, *other);
+}
+
+TEST_F(DataServerTest, LastConnectionLostDuringABatch_MemoryIsFreeOnceItIsDone) {
+  NodeParts node(model_, endless_lease());
+  node.serve();
+  const SessionRef session = node.ready_session();
+  auto client = dial(node, *session, wire::Lane::kBulk);
+  client->greet();
+  node.gate().close();
+  client->send_batch(TestBatch(model_, 0, 512, 8, kSeed), 1, wire::Priority::kPrompt);
+  node.gate().await_standstill();
+  client.reset();
+  ASSERT_TRUE(ends(*session));
+  EXPECT_GT(node.store().usage().reserved, 0u) << "the batch in hand still reads its slabs";
+  node.gate().open();
+  node.stop_server();
+  EXPECT_EQ(node.store().usage().reserved, 0u);
+}
+
+TEST_F(DataServerTest, LastConnectionSaysGoodbye_IsACloseByWish) {
+  NodeParts node(model_, endless_lease());
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient latency = node.connect(*session, wire::Lane::kLatency), bulk = node.connect(*session, wire::Lane::kBulk);
+  latency.greet();
+  bulk.greet();
+  latency.send_plain(wire::FrameType::kClose, 100);
+  EXPECT_TRUE(latency.drained());
+  EXPECT_FALSE(session->ended());
+  bulk.send_plain(wire::FrameType::kClose, 100);
+  ASSERT_TRUE(ends(*session));
+  EXPECT_TRUE(session->closed_by_wish());
+}
+
+// Between OpenSession and the first hello, and while an Assign reads the node's own file, a session has none.
+TEST_F(DataServerTest, SessionThatNeverHadAConnection_LivesOn) {
+  NodeParts node(model_, endless_lease());
+  node.serve();
+  const SessionRef waits = node.ready_session(), goes = node.ready_session();
+  auto client = dial(node, *goes, wire::Lane::kLatency);
+  client->greet();
+  client.reset();
+  ASSERT_TRUE(ends(*goes));
+  EXPECT_FALSE(waits->ended());
+  LaneClient late = node.connect(*waits, wire::Lane::kLatency);
+  late.greet();
+  expect_serves(model_, late, *waits);
+}
+
 TEST_F(DataServerTest, SessionEnds_EveryLaneHearsWhyAndMemoryIsFreeOnceTheBatchInHandIsDone) {
   NodeParts node(model_);
   node.serve();

@@ -136,8 +136,8 @@ class NodeParts {
   SlabLoader& loader() { return *loader_; }
   GatedParallel& gate() { return gate_; }
   void stop_server() {
-    server_.reset();
     sessions_->on_change([] {});
+    server_.reset();
   }
 
  private:
