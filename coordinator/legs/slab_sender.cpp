@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kPiecesInFlight = 8;
 constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 20;
 // A node that takes less at once could keep us busy for days with one share.
-constexpr std::uint64_t kSmallestPiece = 4096;
+constexpr std::uint64_t kSmallestPiece = 512;
 // Header, two section headers, the piece's description and paddings.
 constexpr std::uint64_t kFrameOverhead =
     wire::kHeaderBytes + 2 * (wire::kSectionHeaderBytes + wire::kAlignment) + sizeof(wire::SlabPiece);

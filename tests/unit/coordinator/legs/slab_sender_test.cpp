@@ -130,8 +130,8 @@ TEST_P(SlabSenderTest, SlabsThatAreNotInTheShare_Corrupt) {
 }
 
 TEST_P(SlabSenderTest, FramesTooSmallForAUsefulPiece_Refused) {
-  start(keep({.largest_frame = 4000, .credit_bytes = 1 << 20, .credit_frames = 4}));
-  expect_error(failure(share_), ErrorCode::kRefused, "at most 4000 bytes");
+  start(keep({.largest_frame = 600, .credit_bytes = 1 << 20, .credit_frames = 4}));
+  expect_error(failure(share_), ErrorCode::kRefused, "at most 600 bytes");
 }
 
 TEST_P(SlabSenderTest, ErrorOfTheNode_EndsItWithTheNodesReason) {
