@@ -36,7 +36,7 @@ start_node() {
   for tries in $(seq 100); do
     address=$(sed -n 's/^listening on //p' "$log")
     [ -n "$address" ] && return
-    kill -0 "${node_pids[-1]}" 2>/dev/null || break
+    jobs -rp | grep -qx "${node_pids[-1]}" || break
     sleep 0.1
   done
   echo "demo: node $1 did not start:" >&2
@@ -52,13 +52,15 @@ echo
 echo "demo: the story, experts 0-15 of each layer in this process, 16-23 on $node1, 24-31 on $node2"
 echo
 "$bin/terrace" generate "${story[@]}" --stream --node "$node1" --node "$node2" \
-  --share "host=0-15,$node1=16-23,$node2=24-31" 2>"$work/spread.log" | tee "$work/spread.txt"
+  --share "host=0-15,$node1=16-23,$node2=24-31" 2>"$work/spread.log" | tee "$work/spread.txt" ||
+  { cat "$work/spread.log" >&2; exit 1; }
 echo
 cat "$work/spread.log"
 stop_nodes
 echo
 echo "demo: nodes stopped; the same story without them"
-"$bin/terrace" generate "${story[@]}" >"$work/alone.txt" 2>"$work/alone.log"
+"$bin/terrace" generate "${story[@]}" >"$work/alone.txt" 2>"$work/alone.log" ||
+  { cat "$work/alone.log" >&2; exit 1; }
 cat "$work/alone.log"
 if cmp -s "$work/alone.txt" "$work/spread.txt"; then
   echo "demo: the text with two nodes equals the text without them, byte for byte"

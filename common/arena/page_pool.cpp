@@ -32,20 +32,32 @@ int touch(std::byte* memory, std::uint64_t bytes) {
 }  // namespace
 
 Result<std::span<std::byte>> map_touched(std::uint64_t bytes) {
+  return map_touched(bytes, [] { return true; });
+}
+
+Result<std::span<std::byte>> map_touched(std::uint64_t bytes, FunctionRef<bool()> go_on) {
   TERRACE_CHECK(bytes > 0 && bytes % kPageBytes == 0, "whole pages");
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return no_memory(bytes, errno);
   // Large pages spare the TLB; a refusal changes nothing else.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  if (const int refused = touch(static_cast<std::byte*>(memory), bytes)) {
-    munmap(memory, bytes);
-    return no_memory(bytes, refused);
+  const std::span<std::byte> mapped(static_cast<std::byte*>(memory), bytes);
+  for (std::uint64_t at = 0; at < bytes; at += kTouchStep) {
+    if (!go_on()) {
+      unmap(mapped);
+      return Error(ErrorCode::kPeerGone, "given up while memory was touched: nobody waits for it");
+    }
+    if (const int refused = touch(mapped.data() + at, std::min(kTouchStep, bytes - at))) {
+      unmap(mapped);
+      return no_memory(bytes, refused);
+    }
   }
-  return std::span<std::byte>(static_cast<std::byte*>(memory), bytes);
+  return mapped;
 }
 
 void unmap(std::span<std::byte> memory) {
-  TERRACE_CHECK(munmap(memory.data(), memory.size()) == 0, "munmap of our own pages");
+  const int failed = munmap(memory.data(), memory.size());
+  TERRACE_CHECK(failed == 0, "munmap of our own pages");
 }
 
 PagePool::~PagePool() {
@@ -75,17 +87,12 @@ std::vector<std::span<std::byte>> PagePool::remove(std::uint64_t bytes) {
   return removed;
 }
 
-Result<std::span<std::byte>> PagePool::take(std::uint64_t bytes) {
+std::optional<std::span<std::byte>> PagePool::take(std::uint64_t bytes) {
   TERRACE_CHECK(bytes > 0 && bytes % kPageBytes == 0 && bytes <= free_bytes_, "more pages than are free");
   auto best = free_.end();
   for (auto extent = free_.begin(); extent != free_.end(); ++extent)
     if (extent->second >= bytes && (best == free_.end() || extent->second < best->second)) best = extent;
-  if (best == free_.end()) {
-    for (const auto scattered : remove(bytes)) unmap(scattered);
-    TERRACE_ASSIGN_OR_RETURN(const auto fresh, map_touched(bytes));
-    total_bytes_ += bytes;
-    return fresh;
-  }
+  if (best == free_.end()) return std::nullopt;
   // From the back: the extent keeps its key.
   best->second -= bytes;
   std::byte* const block = best->first + best->second;

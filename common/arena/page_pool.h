@@ -1,18 +1,21 @@
 // Memory that is committed before it is promised: pages mapped and touched, cut into blocks of any size.
 //
-// Blocks are handed out from free extents, best fit. When the free pages suffice but no extent is long enough, as many
-// free pages as needed are given back to the system and a fresh run of them is mapped and touched: the order in which
-// blocks come and go never makes a promise fail for fragmentation.
+// Blocks are handed out from free extents, best fit. When the free pages suffice but no extent is long enough, the
+// owner gives as many free pages as needed back to the system and maps a fresh run of them: the order in which blocks
+// come and go never makes a promise fail for fragmentation.
 //
-// Threads  One at a time; SlabStore holds its lock around every call. map_touched() and unmap() are free of state.
+// Threads  One at a time; SlabStore holds its lock around every call. map_touched() and unmap() are free of state, and
+//          called without it: they take long.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "common/base/function_ref.h"
 #include "common/base/result.h"
 
 namespace terrace::arena {
@@ -25,7 +28,9 @@ constexpr std::uint64_t round_to_pages(std::uint64_t bytes) {
 }
 
 // `bytes` (a multiple of kPageBytes, not 0) of zeroed memory with every page present. kOutOfMemory: the system gave
-// fewer; nothing is kept.
+// fewer; nothing is kept. `go_on` is asked between steps of kTouchStep; false: kPeerGone, nothing is kept.
+inline constexpr std::uint64_t kTouchStep = std::uint64_t{256} << 20;
+Result<std::span<std::byte>> map_touched(std::uint64_t bytes, FunctionRef<bool()> go_on);
 Result<std::span<std::byte>> map_touched(std::uint64_t bytes);
 void unmap(std::span<std::byte> memory);
 
@@ -42,8 +47,10 @@ class PagePool {
   std::vector<std::span<std::byte>> remove(std::uint64_t bytes);
 
   // A block of `bytes` (a multiple of kPageBytes, at most free_bytes()), page aligned; what it holds is undefined.
-  // kOutOfMemory: only when pages had to be mapped anew and the system refused; those are then lost to the pool.
-  Result<std::span<std::byte>> take(std::uint64_t bytes);
+  // Nothing: the free pages lie scattered. remove() and unmap() as many, map_touched() a block, and count_taken() it.
+  std::optional<std::span<std::byte>> take(std::uint64_t bytes);
+  // A block that the caller mapped is out like those of take(), and comes back by give() as they do.
+  void count_taken(std::uint64_t bytes) { total_bytes_ += bytes; }
   void give(std::span<std::byte> block);
 
   std::uint64_t free_bytes() const { return free_bytes_; }

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <optional>
+#include <unordered_set>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/units.h"
 
 namespace terrace::arena {
@@ -93,45 +95,83 @@ SlabStore::~SlabStore() {
   reclaim();
 }
 
-Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total) const {
+Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total,
+                             std::optional<std::uint64_t> available) const {
   const std::uint64_t free = options_.budget - reserved_;
   if (total > free)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} free of a budget of {}; lower the share or add a node", describe(terms, total),
                              format_size(free), format_size(options_.budget)));
-  if (!options_.available) return {};
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, options_.available());
-  if (total > available)
-    return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("{}, {} are free in the budget but the machine has {} left; lower --ram or end other "
-                             "programs",
-                             describe(terms, total), format_size(free), format_size(available)));
+  if (!available) return {};
+  // Staging and scratch of other reservations are promised and take pages only when they are used.
+  const std::uint64_t untouched = reserved_ - std::min(reserved_, pool_.total_bytes());
+  if (total > *available - std::min(*available, untouched))
+    return Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("{}, {} are free in the budget but the machine has {} left, {} of it promised to other "
+                    "sessions; lower --ram or end other programs",
+                    describe(terms, total), format_size(free), format_size(*available), format_size(untouched)));
   return {};
 }
 
-Result<std::shared_ptr<Reservation>> SlabStore::reserve(const ReservationTerms& terms) {
+// The right to reserve, one at a time.
+class SlabStore::Turn {
+ public:
+  Turn(SlabStore& store, FunctionRef<bool()> go_on) : store_(store) {
+    std::unique_lock lock(store_.turn_mutex_);
+    while (store_.reserving_ && go_on()) store_.turn_over_.wait_for(lock, std::chrono::milliseconds(100));
+    mine_ = !store_.reserving_;
+    if (mine_) store_.reserving_ = true;
+  }
+  ~Turn() {
+    if (!mine_) return;
+    {
+      const std::lock_guard lock(store_.turn_mutex_);
+      store_.reserving_ = false;
+    }
+    store_.turn_over_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool mine() const { return mine_; }
+
+ private:
+  SlabStore& store_;
+  bool mine_ = false;
+};
+
+Status SlabStore::take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on) {
+  std::optional<std::uint64_t> available;
+  if (options_.available) {
+    TERRACE_ASSIGN_OR_RETURN(available, options_.available());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    TERRACE_RETURN_IF_ERROR(check_room(terms, total, available));
+    reserved_ += total;
+  }
+  const std::uint64_t slab_bytes = round_to_pages(terms.slabs);
+  if (slab_bytes == 0) return {};
+  auto memory = map_touched(slab_bytes, go_on);
+  const std::lock_guard lock(mutex_);
+  if (!memory.ok()) {
+    reserved_ -= total;
+    return memory.error().in(describe(terms, total));
+  }
+  pool_.add(*memory);
+  return {};
+}
+
+Result<std::shared_ptr<Reservation>> SlabStore::reserve(const ReservationTerms& terms, FunctionRef<bool()> go_on) {
   const auto slabs_and_staging = checked_sum(round_to_pages(terms.slabs), terms.staging);
   const auto total = slabs_and_staging ? checked_sum(*slabs_and_staging, terms.scratch) : std::nullopt;
   if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
 
-  const std::lock_guard one_at_a_time(reserve_mutex_);
+  const Turn turn(*this, go_on);
+  if (!turn.mine()) return Error(ErrorCode::kPeerGone, "given up while others reserved memory: nobody waits for it");
   reclaim();
-  {
-    const std::lock_guard lock(mutex_);
-    TERRACE_RETURN_IF_ERROR(check_room(terms, *total));
-    reserved_ += *total;
-  }
-  const std::uint64_t slab_bytes = round_to_pages(terms.slabs);
-  if (slab_bytes > 0) {
-    auto memory = map_touched(slab_bytes);
-    const std::lock_guard lock(mutex_);
-    if (!memory.ok()) {
-      reserved_ -= *total;
-      return memory.error().in(describe(terms, *total));
-    }
-    pool_.add(*memory);
-  }
-  return std::shared_ptr<Reservation>(new Reservation(*this, slab_bytes, *total));
+  TERRACE_RETURN_IF_ERROR(take(terms, *total, go_on));
+  return std::shared_ptr<Reservation>(new Reservation(*this, round_to_pages(terms.slabs), *total));
 }
 
 void SlabStore::reclaim() {
@@ -169,15 +209,8 @@ Status Reservation::check_room(std::uint64_t bytes) const {
                            bytes, free, slab_bytes_));
 }
 
-Result<std::shared_ptr<HeldSlab>> Reservation::hold(HeldSlab::Memory& memory) {
-  const auto held = held_.find(&memory);
-  if (held == held_.end()) {
-    TERRACE_RETURN_IF_ERROR(check_room(memory.block.size()));
-    charged_ += memory.block.size();
-    held_.emplace(&memory, 1);
-  } else {
-    ++held->second;
-  }
+std::shared_ptr<HeldSlab> Reservation::hold(HeldSlab::Memory& memory) {
+  if (++held_[&memory] == 1) charged_ += memory.block.size();
   ++memory.holds;
   return std::shared_ptr<HeldSlab>(new HeldSlab(shared_from_this(), &memory));
 }
@@ -200,37 +233,65 @@ HeldSlab::Memory* Reservation::published(const SlabId& id, const SlabSizes& size
   return found != store_.published_.end() && found->second->sizes == sizes ? found->second : nullptr;
 }
 
-Result<SlabRef> Reservation::find(const SlabId& id, const SlabSizes& sizes) {
-  const std::lock_guard lock(store_.mutex_);
-  HeldSlab::Memory* const memory = published(id, sizes);
-  if (memory == nullptr) return SlabRef();
-  TERRACE_ASSIGN_OR_RETURN(SlabRef slab, hold(*memory));
-  return slab;
+Reservation::Addition Reservation::addition(std::span<const Key> keys) const {
+  Addition added;
+  std::unordered_set<const HeldSlab::Memory*> counted;
+  for (const Key& key : keys) {
+    HeldSlab::Memory* const memory = published(key.id, key.sizes);
+    if (memory != nullptr && (held_.contains(memory) || !counted.insert(memory).second)) continue;
+    ++added.n_slabs;
+    added.bytes += key.sizes.stored_bytes();
+  }
+  return added;
 }
 
-bool Reservation::holds(const SlabId& id, const SlabSizes& sizes) const {
+Result<Reservation::Found> Reservation::find_all(std::span<const Key> keys) {
+  Found found;  // goes after the lock: its slabs take it
+  found.slabs.reserve(keys.size());
   const std::lock_guard lock(store_.mutex_);
-  HeldSlab::Memory* const memory = published(id, sizes);
-  return memory != nullptr && held_.contains(memory);
+  const Addition added = addition(keys);
+  if (added.bytes > slab_bytes_ - charged_)
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("{} new slabs of {} bytes, {} are left of the reservation; reserve for all epochs that "
+                             "may live at once",
+                             added.n_slabs, added.bytes, slab_bytes_ - charged_));
+  found.n_new = added.n_slabs;
+  for (const Key& key : keys) {
+    HeldSlab::Memory* const memory = published(key.id, key.sizes);
+    found.slabs.push_back(memory == nullptr ? nullptr : hold(*memory));
+  }
+  return found;
 }
 
 Result<std::shared_ptr<HeldSlab>> Reservation::allocate(const SlabId& id, const SlabSizes& sizes) {
   const std::uint64_t bytes = sizes.stored_bytes();
+  std::vector<std::span<std::byte>> scattered;
+  {
+    const std::lock_guard lock(store_.mutex_);
+    TERRACE_RETURN_IF_ERROR(check_room(bytes));
+    if (bytes > store_.pool_.free_bytes())
+      return Error(ErrorCode::kOutOfMemory, "reserved pages were lost when the system refused to map them anew");
+    if (const auto block = store_.pool_.take(bytes)) return hold(*new HeldSlab::Memory{id, sizes, *block});
+    scattered = store_.pool_.remove(bytes);
+    charged_ += bytes;  // the room is ours until the slab holds it
+  }
+  for (const auto pages : scattered) unmap(pages);
+  const auto fresh = map_touched(bytes);
   const std::lock_guard lock(store_.mutex_);
-  TERRACE_RETURN_IF_ERROR(check_room(bytes));
-  if (bytes > store_.pool_.free_bytes())
-    return Error(ErrorCode::kOutOfMemory, "reserved pages were lost when the system refused to map them anew");
-  TERRACE_ASSIGN_OR_RETURN(const auto block, store_.pool_.take(bytes));
-  return hold(*new HeldSlab::Memory{id, sizes, block});
+  charged_ -= bytes;
+  if (!fresh.ok()) return fresh.error();
+  store_.pool_.count_taken(bytes);
+  return hold(*new HeldSlab::Memory{id, sizes, *fresh});
 }
 
 SlabRef publish(std::shared_ptr<HeldSlab> slab) {
   Reservation& reservation = *slab->reservation_;
   const std::lock_guard lock(reservation.store_.mutex_);
   const auto [published, first] = reservation.store_.published_.emplace(slab->id(), slab->memory_);
-  if (first || published->second->sizes != slab->sizes()) return slab;
-  auto other = reservation.hold(*published->second);
-  return other.ok() ? SlabRef(std::move(other).value()) : SlabRef(std::move(slab));
+  HeldSlab::Memory& other = *published->second;
+  if (first || other.sizes != slab->sizes()) return slab;
+  const bool fits = reservation.held_.contains(&other) || reservation.check_room(other.block.size()).ok();
+  return fits ? reservation.hold(other) : slab;
 }
 
 std::uint64_t Reservation::free_slab_bytes() const {

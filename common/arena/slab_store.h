@@ -1,8 +1,8 @@
 // Slabs in RAM: one budget, reservations that are all or nothing, slabs of equal id held once.
 //
 //   SlabStore store({.budget = options.ram, .available = memory_available});
-//   auto reservation = store.reserve({.slabs = ..., .staging = ..., .scratch = ...});
-//   auto slab = (*reservation)->find(id, sizes);                // somebody has it already: shared
+//   auto reservation = store.reserve({.slabs = ..., .staging = ..., .scratch = ...}, go_on);
+//   auto found = (*reservation)->find_all(keys);                // those that somebody has already: shared
 //   if (!slab) { auto fresh = (*reservation)->allocate(id, sizes);  write();  slab = publish(fresh); }
 //
 // A slab counts in every reservation that holds it, so that it can outlive any one of them; it lies in memory once.
@@ -17,16 +17,19 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "common/arena/page_pool.h"
+#include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/security/sha256.h"
 
@@ -112,9 +115,11 @@ class SlabStore {
   SlabStore(const SlabStore&) = delete;
   SlabStore& operator=(const SlabStore&) = delete;
 
-  // Sets memory aside and touches the slabs' part of it. Takes as long as touching does, waits for nothing else.
-  // kOutOfMemory, nothing taken: over the budget or over what the machine has; the text gives every term.
-  Result<std::shared_ptr<Reservation>> reserve(const ReservationTerms& terms);
+  // Sets memory aside and touches the slabs' part of it. Takes as long as touching does, its own and that of those who
+  // came before: one at a time looks at the machine and takes. `go_on` is asked several times a second meanwhile;
+  // false: kPeerGone. kOutOfMemory: over the budget or over what the machine has; the text gives every term. Nothing is
+  // taken on any error.
+  Result<std::shared_ptr<Reservation>> reserve(const ReservationTerms& terms, FunctionRef<bool()> go_on);
 
   // Unmaps what ended reservations left behind: their last owner may be a thread that must not wait. reserve() calls
   // it; so does housekeeping.
@@ -127,10 +132,16 @@ class SlabStore {
   friend class HeldSlab;
   friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
 
-  Status check_room(const ReservationTerms& terms, std::uint64_t total) const;
+  class Turn;
+  // available: of the machine; none where it is not asked.
+  Status check_room(const ReservationTerms& terms, std::uint64_t total, std::optional<std::uint64_t> available) const;
+  Status take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on);
 
   const StoreOptions options_;
-  std::mutex reserve_mutex_;  // one reservation at a time looks at the machine and takes
+  std::mutex turn_mutex_;
+  std::condition_variable turn_over_;
+  bool reserving_ = false;  // somebody has the turn; guarded by turn_mutex_
+
   mutable std::mutex mutex_;  // guards all below, and every Memory and Reservation of this store
   PagePool pool_;
   std::uint64_t reserved_ = 0;
@@ -149,12 +160,17 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // The slab if this reservation holds it or the store has it published, of exactly these sizes; it then counts here.
-  // Null: nobody has it. kOutOfMemory: it is there but does not fit into what is left of this reservation.
-  Result<SlabRef> find(const SlabId& id, const SlabSizes& sizes);
-
-  // True if something of this reservation holds the published slab: find() then needs no further room.
-  bool holds(const SlabId& id, const SlabSizes& sizes) const;
+  struct Key {
+    const SlabId& id;
+    const SlabSizes& sizes;
+  };
+  struct Found {
+    std::vector<SlabRef> slabs;  // as the keys; null: the store has none of this id and exactly these sizes
+    std::uint64_t n_new = 0;     // that nothing of this reservation held before, missing ones among them
+  };
+  // Those of the slabs that the store has published; they count here from now on. kOutOfMemory, nothing held: what is
+  // new here, and what is missing, does not fit into what is left of this reservation; the text gives the numbers.
+  Result<Found> find_all(std::span<const Key> keys);
 
   // Memory for a slab to be filled. kOutOfMemory: more than is left of this reservation; the text gives both.
   Result<std::shared_ptr<HeldSlab>> allocate(const SlabId& id, const SlabSizes& sizes);
@@ -170,10 +186,16 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
 
   // Under the store's lock. Null: nothing is published under this id with these sizes.
   HeldSlab::Memory* published(const SlabId& id, const SlabSizes& sizes) const;
-  // Under the store's lock. hold() fails with kOutOfMemory when `memory` is new here and does not fit.
-  Result<std::shared_ptr<HeldSlab>> hold(HeldSlab::Memory& memory);
+  // Under the store's lock. What hold() adds must fit.
+  std::shared_ptr<HeldSlab> hold(HeldSlab::Memory& memory);
   void let_go(HeldSlab::Memory& memory);
   Status check_room(std::uint64_t bytes) const;
+  // What find_all() would add, distinct published slabs once and each missing one.
+  struct Addition {
+    std::uint64_t n_slabs = 0;
+    std::uint64_t bytes = 0;
+  };
+  Addition addition(std::span<const Key> keys) const;
 
   SlabStore& store_;
   const std::uint64_t slab_bytes_;  // whole pages

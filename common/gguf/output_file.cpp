@@ -1,10 +1,13 @@
 #include "common/gguf/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -27,11 +30,11 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& path) {
   if (const auto there = std::filesystem::status(path, ignored);
       std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
     return Error(ErrorCode::kInvalidArgument, fmt::format("{}: is no regular file and is not replaced", path.string()));
-  std::filesystem::path partial = path;
-  partial += ".partial";
-  const int fd = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  OutputFile file(path, std::move(partial), fd);
-  if (fd < 0) return file.system_error("create");
+  // A name of its own: two processes that write the same file must not write into one another's.
+  std::string partial = path.string() + ".partial.XXXXXX";
+  const int fd = ::mkostemp(partial.data(), O_CLOEXEC);
+  OutputFile file(path, partial, fd);
+  if (fd < 0 || ::fchmod(fd, 0644) != 0) return file.system_error("create");
   return file;
 }
 

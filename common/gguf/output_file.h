@@ -11,8 +11,8 @@
 
 namespace terrace::gguf {
 
-// Move-only. Writes "<path>.partial"; commit() renames it to path, the destructor removes what was not committed.
-// One thread at a time.
+// Move-only. Writes "<path>.partial.XXXXXX"; commit() renames it to path, the destructor removes what was not
+// committed. One thread at a time.
 class OutputFile {
  public:
   // kInvalidArgument: something other than a file has that name (a rename would replace even a device). kIo.

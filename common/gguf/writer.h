@@ -20,8 +20,8 @@
 namespace terrace::gguf {
 
 // Use: create(), add_*() and add_tensor() in any order, then write() the data of all tensors in the order declared,
-// each cut as one likes, then finish(). The bytes go to "<path>.partial", which finish() renames and the destructor
-// removes: a half-written model is never found under its name.
+// each cut as one likes, then finish(). The bytes go to "<path>.partial.XXXXXX", which finish() renames and the
+// destructor removes: a half-written model is never found under its name.
 //
 // The add functions remember the first thing that is wrong (a key or tensor twice, a shape that the type cannot hold)
 // and the next write() or finish() returns it: kInvalidArgument, naming file and key or tensor. kIo: the system's

@@ -84,8 +84,9 @@ class Listener {
  public:
   virtual ~Listener() = default;
   // The next connection, or null when none waits. Errors of one connection are not errors of the listener. kBusy: one
-  // waits, but the process or the system has no descriptor left for it. It stays, so that wait_fd() remains readable:
-  // leave it out of the wait for a while. Any other Error means the listener itself is of no further use.
+  // waits, but the process or the system has no descriptor or no memory left for it. It stays, so that wait_fd()
+  // remains readable: leave it out of the wait for a while. Any other Error means the listener itself is of no further
+  // use.
   virtual Result<std::unique_ptr<Connection>> accept() = 0;
   virtual int wait_fd() = 0;                // POLLIN
   virtual std::string address() const = 0;  // "127.0.0.1:9001", the port as bound

@@ -3,7 +3,8 @@
 //
 // Sizes    Powers of two from 4 KB, so that after warm-up every frame finds a buffer whatever its exact length. What
 //          lies beyond the frame is address space: its pages are not touched.
-// Bounds   Frames given out: at most `window` bytes. Buffers kept, free and given out together: at most twice that.
+// Bounds   Frames given out: at most `window` bytes. Buffers kept, free and given out together: at most twice that, and
+//          4 KB for each frame given out: how many of these there are is bounded by credits.
 // Threads  One at a time.
 #pragma once
 

@@ -2,9 +2,8 @@
 // kernels::kKvBlockPositions, each over all layers, taken from the machine as the stream grows and given back when it
 // closes.
 //
-// Layout   A block holds, for each layer and in it for each KV head, K [key_dim, positions] and V [positions,
-// value_dim]
-//          as kernels/cpu/ops/ops.h lays them out. Every base is 64-byte aligned.
+// Layout   A block holds, for each layer and in it for each KV head, K [key_dim, positions] and V
+//          [positions, value_dim] as kernels/cpu/ops/ops.h lays them out. Every base is 64-byte aligned.
 // Threads  One owner thread opens, closes, reserves and commits. Between two of those calls any thread may read, and
 //          write through block() positions that no one else writes.
 #pragma once

@@ -22,6 +22,9 @@
 namespace terrace::legs {
 namespace {
 
+// Each third of a lease costs a call.
+constexpr std::uint32_t kShortestLeaseMs = 1000;
+
 namespace v1 = ::terrace::v1;
 
 // A manifest holds 32 bytes a slab: 64 MiB is two million slabs.
@@ -180,7 +183,8 @@ class GrpcNodeControl final : public NodeControl {
     // Touching memory takes its time: about a second for 2 GiB on a slow machine.
     const auto touching = std::chrono::milliseconds((bytes.slabs + bytes.staging + bytes.scratch) >> 21);
     TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Reserve, message, reply, timeouts_.call + touching));
-    if (reply.lease_ms() == 0) return corrupt("it gave a lease of 0 ms");
+    if (reply.lease_ms() < kShortestLeaseMs)
+      return corrupt(fmt::format("it gave a lease of {} ms; {} is the least", reply.lease_ms(), kShortestLeaseMs));
     return reply.lease_ms();
   }
 
@@ -357,7 +361,7 @@ class StandstillGuard {
 };
 
 // The answer tells something that the one before did not. Both can be told only so often: slabs_ready by its bound, and
-// a slab that is wanted twice ends the call. bytes_ready has no such bound.
+// a slab that is wanted twice ends the call, as a layer of which none is wanted does. bytes_ready has no such bound.
 bool moved(const AssignProgress& now, const AssignProgress& before) {
   return now.ready || !now.wanted.empty() || now.slabs_ready > before.slabs_ready;
 }
@@ -373,6 +377,7 @@ Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, std::ui
                                progress.slabs_total, n_asked));
   progress.wanted.clear();
   for (const v1::LayerShare& layer : message.wanted()) {
+    if (layer.experts().empty()) return corrupt(fmt::format("it wants no expert of layer {}", layer.layer()));
     LayerExperts wanted;
     wanted.layer = layer.layer();
     for (const std::uint32_t expert : layer.experts()) {

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t kPiecesInFlight = 8;
 constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 20;
+// A node that takes less at once could keep us busy for days with one share.
+constexpr std::uint64_t kSmallestPiece = 512;
 // Header, two section headers, the piece's description and paddings.
 constexpr std::uint64_t kFrameOverhead =
     wire::kHeaderBytes + 2 * (wire::kSectionHeaderBytes + wire::kAlignment) + sizeof(wire::SlabPiece);
@@ -19,7 +21,7 @@ constexpr std::chrono::milliseconds kWait{200};
 
 std::uint64_t piece_bytes(const Lane& lane) {
   const std::uint64_t frame = std::min(lane.largest_frame(), lane.window_bytes());
-  return frame > kFrameOverhead ? std::min(kLargestPiece, frame - kFrameOverhead) : 0;
+  return frame >= kFrameOverhead + kSmallestPiece ? std::min(kLargestPiece, frame - kFrameOverhead) : 0;
 }
 
 }  // namespace

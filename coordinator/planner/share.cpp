@@ -38,6 +38,19 @@ std::optional<std::uint32_t> parse_id(std::string_view text) {
   return id;
 }
 
+// The items between commas. One may be empty, behind a last comma for example: whoever reads it refuses it.
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> items;
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    items.push_back(list.substr(0, comma));
+    if (comma == std::string_view::npos) return items;
+    list.remove_prefix(comma + 1);
+    if (list.empty()) items.push_back(list);
+  }
+  return items;
+}
+
 // One layer's owners while they are being filled in.
 class LayerShares {
  public:
@@ -65,11 +78,7 @@ class LayerShares {
 
   // "0-3,8"
   Status give_list(std::string_view list, std::uint16_t leg) {
-    while (!list.empty()) {
-      const std::size_t comma = list.find(',');
-      TERRACE_RETURN_IF_ERROR(give(list.substr(0, comma), leg));
-      list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
-    }
+    for (const std::string_view item : split(list)) TERRACE_RETURN_IF_ERROR(give(item, leg));
     return {};
   }
 
@@ -114,10 +123,7 @@ Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& in
   std::vector<std::string> names = leg_names(input);
   LayerShares shares(input.n_experts, names);
   std::optional<std::uint16_t> leg;
-  for (std::string_view rest = spec; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    std::string_view item = rest.substr(0, comma);
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  for (std::string_view item : split(spec)) {
     if (const std::size_t equals = item.rfind('='); equals != std::string_view::npos) {
       TERRACE_ASSIGN_OR_RETURN(leg, find_leg(item.substr(0, equals), names));
       item = item.substr(equals + 1);
@@ -130,11 +136,17 @@ Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& in
 }
 
 Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, const ShareInput& input) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))  // a stream opens it, and throws when it is read
+    return Error(ErrorCode::kInvalidArgument, fmt::format("share file {}: is a directory", file.string()));
   std::ifstream in(file);
   if (!in) return Error(ErrorCode::kNotFound, fmt::format("share file {}: cannot be opened", file.string()));
   const nlohmann::json json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object() || !json.contains("layers") || !json["layers"].is_array())
     return bad("the file is no JSON object with an array \"layers\"").in(file.string());
+  for (const auto& [key, value] : json.items())
+    if (key != "layers")
+      return bad(fmt::format("unknown key \"{}\"; the file has \"layers\" alone", key)).in(file.string());
   const nlohmann::json& entries = json["layers"];
   if (entries.size() != 1 && entries.size() != input.n_layers)
     return bad(fmt::format("\"layers\" has {} entries; it needs 1, or {}, one for each layer", entries.size(),

@@ -36,15 +36,18 @@ struct Nothing {};
 
 // Type, a struct in the anonymous namespace of the including file, gives a block's sum in steps, so that few unpacked
 // weights are alive at once and all four sums stay in registers:
+// clang-format off
 //   Block, XBlock
-//   Sums, static Sums sum_x(const XBlock&)        computed once from an x block, used by every weight row
-//   Head, static Head head(const Block&)          a weight block's scales
+//   Sums;   static Sums sum_x(const XBlock&)                    computed once from an x block, used by every weight row
+//   Head;   static Head head(const Block&)                      a weight block's scales
 //   kSteps
-//   Slice, static Slice slice(const Block&, const Head&, int step)            the weights of one step, unpacked
-//   static __m256i start(const Head&, const Sums&)                            the lanes (int32, or what totals() takes)
-//   to which static __m256i add(__m256i sum, const Slice&, const XBlock&, int step)    each step adds static __m128i
-//   totals(const __m256i sum[4])                               I_c of the four sums kHasMin; if true also static
-//   __m128i dot_min(const Head&, const Sums&)                          int32 lanes, in sum M_c
+//   Slice;  static Slice slice(const Block&, const Head&, int)  the weights of one step, unpacked
+//   static __m256i start(const Head&, const Sums&)              the lanes: int32, or what totals() takes
+//   static __m256i add(__m256i, const Slice&, const XBlock&, int)   the lanes and what each step adds to them
+//   static __m128i totals(const __m256i sum[4])                 I_c of the four sums
+//   kHasMin; if true also
+//   static __m128i dot_min(const Head&, const Sums&)            int32 lanes, in sum M_c
+// clang-format on
 template <class Type>
 struct BlockKernel {
   using Block = typename Type::Block;

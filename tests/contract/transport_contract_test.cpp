@@ -231,6 +231,23 @@ TEST_P(TransportContract, PeerEndsWhileWindowIsFull_ClosesAfterRelease) {
   EXPECT_EQ(link.server->close_reason().code(), ErrorCode::kPeerGone);
 }
 
+// The second frame has been read with the first and waits for room: no more bytes will come to say so.
+TEST_P(TransportContract, WindowFull_ReleaseMakesTheFrameBehindItReady) {
+  const Options window{.largest_frame = 4096, .receive_window = 4096, .max_open_sends = 256, .socket_buffer = 0};
+  Link link = connect({}, window);
+  link.server.hold = true;
+  const TestFrame first(1, 4096), second(2, 64);
+  send_ok(link.client, first);
+  send_ok(link.client, second);
+  ASSERT_TRUE(pump({&link.server}, [&] { return link.server.received == 1; }));
+  Event event;
+  ASSERT_EQ(link.server->poll({&event, 1}), 0u);
+  link.server.release_all();
+  (void)link.client->poll({&event, 1});  // loopback: the sender delivers
+  EXPECT_TRUE(wait(*link.server.connection, 5s));
+  ASSERT_TRUE(pump({&link.server}, [&] { return link.server.received == 2; }));
+}
+
 TEST_P(TransportContract, MuteClient_DoesNotKeepOthersOut) {
   auto transport = GetParam().make();
   auto listener = transport->listen("127.0.0.1:0", {});

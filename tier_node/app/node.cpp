@@ -150,7 +150,6 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const ListenAddress listen, resolve_loopback(options.listen));
   TERRACE_ASSIGN_OR_RETURN(const std::uint16_t data_port, choose_data_port(options, listen));
-  TERRACE_ASSIGN_OR_RETURN(const auto stop, StopSignal::create());
   const Machine machine{kernels::detect_cpu_features(), options.isa};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
@@ -161,6 +160,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));
+  // From here on signals are read, not obeyed at once: hashing a large file takes minutes, and must end with Ctrl-C.
+  TERRACE_ASSIGN_OR_RETURN(const auto stop, StopSignal::create());
 
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
   SessionOptions session_options;

@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as something to wait for. Created before any thread, so that all of them inherit the mask.
+// SIGTERM and SIGINT as something to wait for. Created before any thread but the pool's, which block all signals
+// themselves, so that every thread has the mask.
 #pragma once
 
 #include <memory>

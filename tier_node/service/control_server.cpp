@@ -22,8 +22,9 @@ namespace {
 
 namespace v1 = ::terrace::v1;
 
-constexpr int kMaxMessageBytes = 64 << 20;  // manifests of two million slabs
-constexpr int kMaxThreads = 256;            // of gRPC: streams hold one each
+constexpr int kMaxMessageBytes = 64 << 20;                  // manifests of two million slabs
+constexpr int kMaxThreads = 256;                            // of gRPC: streams hold one each
+constexpr std::size_t kMaxMemory = std::size_t{512} << 20;  // of gRPC: messages are parsed before anything is checked
 constexpr std::chrono::milliseconds kAssignInterval{250};
 constexpr std::chrono::milliseconds kCancelInterval{100};  // how late a client that has gone is noticed
 constexpr std::uint32_t kMinStatusInterval = 50;           // ms
@@ -181,14 +182,14 @@ class NodeService final : public v1::Node::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest* request, v1::ReserveReply* reply) override {
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest* request,
+                       v1::ReserveReply* reply) override {
     const auto session = sessions_.find(request->session());
     if (!session.ok()) return to_grpc(session.error());
-    const auto reserved = (*session)->reserve(
-        sessions_.store(), {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()});
+    const auto reserved =
+        sessions_.reserve(**session, {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()},
+                          [&] { return !context->IsCancelled() && !pause(std::chrono::milliseconds(0)); });
     if (!reserved.ok()) return to_grpc(reserved.error());
-    // Touching may have taken longer than the lease was.
-    (void)sessions_.heartbeat(request->session());
     reply->set_reserved_bytes(*reserved);
     reply->set_lease_ms(static_cast<std::uint32_t>(sessions_.lease().count()));
     return grpc::Status::OK;
@@ -327,6 +328,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   auto impl = std::make_unique<Impl>(sessions, loader, info);
   grpc::ResourceQuota quota;
   quota.SetMaxThreads(kMaxThreads);
+  quota.Resize(kMaxMemory);
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);

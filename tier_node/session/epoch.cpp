@@ -75,10 +75,10 @@ void EpochBook::add(EpochRef epoch) {
   live_.insert(after, std::move(epoch));
 }
 
-Status EpochBook::forget(std::uint64_t number) {
-  TERRACE_ASSIGN_OR_RETURN(const EpochRef epoch, find(number));
+Result<EpochRef> EpochBook::forget(std::uint64_t number) {
+  TERRACE_ASSIGN_OR_RETURN(EpochRef epoch, find(number));
   live_.erase(std::find(live_.begin(), live_.end(), epoch));
-  return {};
+  return epoch;
 }
 
 EpochRef EpochBook::newest() const { return live_.empty() ? nullptr : live_.back(); }

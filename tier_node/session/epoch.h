@@ -61,8 +61,8 @@ class EpochBook {
   Status announce(std::uint64_t number, std::size_t n_items, bool new_slabs);
   // The announced epoch is ready.
   void add(EpochRef epoch);
-  // kStaleEpoch: not live.
-  Status forget(std::uint64_t number);
+  // The epoch, live no more, to be destroyed outside the lock. kStaleEpoch: not live.
+  Result<EpochRef> forget(std::uint64_t number);
   // Leaves no epoch live; `other`, destroyed outside the lock, lets their slabs go.
   void move_live_to(std::vector<EpochRef>& other) { other = std::exchange(live_, {}); }
 

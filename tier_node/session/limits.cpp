@@ -46,8 +46,7 @@ std::uint64_t executor_bytes(const Model& model, std::size_t n_workers) {
 std::uint64_t SessionLimits::scratch_bytes() const {
   const std::uint64_t sums = std::uint64_t{batch.max_rows} * batch.d_model * sizeof(std::int64_t);
   const std::uint64_t packed = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
-  const std::uint64_t batches_in_flight = 2 * std::max<std::uint64_t>(1, batches.bytes / largest_batch_frame);
-  return executor_bytes + sums + packed + batches_in_flight * reply_bytes;
+  return executor_bytes + sums + packed + 2 * most_unread_bytes();  // of the latency lane and the bulk lane
 }
 
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options) {

@@ -29,7 +29,7 @@ struct SessionLimits {
 
   // Receive windows of the three lanes.
   std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
-  // Executors, sums of the largest range, its rows packed at their widest, the replies of all batches in flight.
+  // Executors, sums of the largest range, its rows packed at their widest, the replies that may lie unread.
   std::uint64_t scratch_bytes() const;
   // Replies that a lane may have left unread: more than those to the batches it has credit for cannot be in order.
   std::uint64_t most_unread_bytes() const { return batches.frames * reply_bytes; }

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "common/base/check.h"
@@ -28,21 +27,32 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
 
 std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
 
-Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked) {
+Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked,
+                                       FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end) {
+  if (reserving_.exchange(true, std::memory_order_acq_rel))
+    return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
   arena::ReservationTerms terms = asked;
   terms.slabs = model_.stored_bytes(asked.slabs);
   terms.staging = std::max(terms.staging, limits_.staging_bytes());
   terms.scratch = saturating_sum(std::max(terms.scratch, limits_.scratch_bytes()),
                                  model_.max_live_items() * EpochBook::kBytesAnItem);
+  auto reserved = take_reservation(store, terms, go_on);
+  extend_lease(new_lease_end());
+  reserving_.store(false, std::memory_order_release);
+  return reserved;
+}
+
+Result<std::uint64_t> Session::take_reservation(arena::SlabStore& store, const arena::ReservationTerms& terms,
+                                                FunctionRef<bool()> go_on) {
   {
     const std::lock_guard lock(mutex_);
     if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
   }
   // Touching takes as long as it takes: without the session's lock.
-  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation, store.reserve(terms));
+  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation,
+                           store.reserve(terms, [&] { return !ended() && go_on(); }));
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
-  if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
   reservation_ = std::move(reservation);
   return reservation_->total_bytes();
 }
@@ -78,47 +88,35 @@ Status Session::check_share(const std::vector<ShareItem>& items) const {
   return {};
 }
 
-Session::NewSlabs Session::count_new(const std::vector<ShareItem>& items) const {
-  NewSlabs fresh;
-  std::unordered_set<arena::SlabId, arena::SlabIdHash> seen;
-  for (const ShareItem& item : items) {
-    const arena::SlabId& id = model_.slab_id(item);
-    const arena::SlabSizes& sizes = model_.layer(item.layer).sizes;
-    if (reservation_->holds(id, sizes) || !seen.insert(id).second) continue;
-    ++fresh.count;
-    fresh.bytes += sizes.stored_bytes();
-  }
-  return fresh;
+std::vector<arena::Reservation::Key> Session::keys_of(const std::vector<ShareItem>& items) const {
+  std::vector<arena::Reservation::Key> keys;
+  keys.reserve(items.size());
+  for (const ShareItem& item : items) keys.push_back({model_.slab_id(item), model_.layer(item.layer).sizes});
+  return keys;
 }
 
-Result<std::vector<arena::SlabRef>> Session::find_ready(const std::vector<ShareItem>& items) const {
-  std::vector<arena::SlabRef> ready;
-  ready.reserve(items.size());
-  for (const ShareItem& item : items) {
-    TERRACE_ASSIGN_OR_RETURN(arena::SlabRef slab,
-                             reservation_->find(model_.slab_id(item), model_.layer(item.layer).sizes));
-    ready.push_back(std::move(slab));
-  }
-  return ready;
+Result<std::shared_ptr<arena::Reservation>> Session::reservation_for(std::uint64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return end_reason();
+  if (!reservation_) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
+  return reservation_;
 }
 
 Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items) {
   TERRACE_RETURN_IF_ERROR(check_share(items));
+  // Looking up a whole share takes milliseconds: every batch needs the session's lock, so without it.
+  TERRACE_ASSIGN_OR_RETURN(const auto reservation, reservation_for(epoch));
+  auto found = reservation->find_all(keys_of(items));
+  if (!found.ok()) return found.error().in(fmt::format("epoch {}", epoch));
+  const bool brings_new = found->n_new > 0;
+  auto assignment = std::make_shared<Assignment>(epoch, brings_new, items, std::move(found->slabs));
+
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
-  if (!reservation_) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
-  const NewSlabs fresh = count_new(items);
-  if (fresh.count > 0 && pending_)
+  if (brings_new && pending_)
     return Error(ErrorCode::kBusy,
                  fmt::format("epoch {} still waits for its slabs; assign epoch {} after it", pending_->epoch(), epoch));
-  if (fresh.bytes > reservation_->free_slab_bytes())
-    return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("epoch {} brings {} new slabs of {} bytes, {} are left of the reservation; reserve for "
-                             "all epochs that may live at once",
-                             epoch, fresh.count, fresh.bytes, reservation_->free_slab_bytes()));
-  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, items.size(), fresh.count > 0));
-  TERRACE_ASSIGN_OR_RETURN(std::vector<arena::SlabRef> ready, find_ready(items));
-  auto assignment = std::make_shared<Assignment>(epoch, fresh.count > 0, items, std::move(ready));
+  TERRACE_RETURN_IF_ERROR(epochs_.announce(epoch, items.size(), brings_new));
   if (assignment->complete()) {
     make_live(*assignment);
   } else {
@@ -148,10 +146,13 @@ void Session::finish_assign(const AssignmentRef& assignment) {
 }
 
 void Session::abandon_assign(const AssignmentRef& assignment, const Error& why) {
-  assignment->finish(why);
   AssignmentRef abandoned;
-  const std::lock_guard lock(mutex_);
-  if (pending_ == assignment) abandoned = std::exchange(pending_, nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_ == assignment) abandoned = std::exchange(pending_, nullptr);
+  }
+  // Taken away before it is finished: no slab can make it live any more. Where one did already, this changes nothing.
+  assignment->finish(why);
 }
 
 AssignmentRef Session::pending_assign() const {
@@ -171,8 +172,10 @@ Result<std::shared_ptr<arena::HeldSlab>> Session::allocate_slab(const arena::Sla
 }
 
 Status Session::forget(std::uint64_t epoch) {
+  EpochRef forgotten;  // goes after the lock: its slabs take the store's, one by one
   const std::lock_guard lock(mutex_);
-  return epochs_.forget(epoch);
+  TERRACE_ASSIGN_OR_RETURN(forgotten, epochs_.forget(epoch));
+  return {};
 }
 
 Result<EpochRef> Session::find_epoch(std::uint64_t epoch) const {

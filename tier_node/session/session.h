@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/arena/slab_store.h"
+#include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/assignment.h"
@@ -48,9 +49,13 @@ class Session {
   std::string name() const;  // "session 00ab.. of box7": for logs and errors
 
   // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
-  // asked.slabs counts slabs as the file has them. kOutOfMemory (nothing taken), kInvalidArgument: it
-  // has a reservation already. Returns the bytes reserved.
-  Result<std::uint64_t> reserve(arena::SlabStore& store, const arena::ReservationTerms& asked);
+  // asked.slabs counts slabs as the file has them. Returns the bytes reserved. On every error nothing is taken:
+  // kOutOfMemory; kInvalidArgument: it has a reservation already; kBusy: another call is at it; kPeerGone: go_on, asked
+  // several times a second, said no, or the session ended.
+  // Touching memory may take longer than a lease, so the lease does not run meanwhile; at the end it lasts until
+  // new_lease_end().
+  Result<std::uint64_t> reserve(arena::SlabStore& store, const arena::ReservationTerms& asked,
+                                FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end);
   // Forgets every epoch and gives the reservation back once executing batches have ended.
   Status release();
 
@@ -66,7 +71,7 @@ class Session {
   // Nobody waits for it any more, or it cannot be done: its memory is free again.
   void abandon_assign(const AssignmentRef& assignment, const Error& why);
   AssignmentRef pending_assign() const;
-  // Reservation::allocate and publish for the loader. kOutOfMemory; kRefused: the reservation has gone.
+  // Reservation::allocate() for the loader. kOutOfMemory; kRefused: the reservation has gone.
   Result<std::shared_ptr<arena::HeldSlab>> allocate_slab(const arena::SlabId& id, const arena::SlabSizes& sizes) const;
 
   Status forget(std::uint64_t epoch);
@@ -79,7 +84,10 @@ class Session {
   EpochSummary newest_epoch() const;
 
   void extend_lease(TimePoint until) { lease_end_.store(until.time_since_epoch().count(), std::memory_order_relaxed); }
-  TimePoint lease_end() const { return TimePoint(TimePoint::duration(lease_end_.load(std::memory_order_relaxed))); }
+  bool lease_over(TimePoint now) const {
+    return !reserving_.load(std::memory_order_acquire) &&
+           now.time_since_epoch().count() >= lease_end_.load(std::memory_order_relaxed);
+  }
 
   // Both drop epochs, assignment and reservation; the first reason stays. close() is the coordinator's own wish: its
   // connections get a goodbye, not an error.
@@ -93,13 +101,11 @@ class Session {
  private:
   void finish(Error reason, bool by_wish);
   Status check_share(const std::vector<ShareItem>& items) const;
-  // Which slabs of the share no batch and no epoch of this session holds: their number and bytes.
-  struct NewSlabs {
-    std::uint64_t count = 0;
-    std::uint64_t bytes = 0;
-  };
-  NewSlabs count_new(const std::vector<ShareItem>& items) const;
-  Result<std::vector<arena::SlabRef>> find_ready(const std::vector<ShareItem>& items) const;
+  std::vector<arena::Reservation::Key> keys_of(const std::vector<ShareItem>& items) const;
+  // The reservation that an epoch is assigned from.
+  Result<std::shared_ptr<arena::Reservation>> reservation_for(std::uint64_t epoch) const;
+  Result<std::uint64_t> take_reservation(arena::SlabStore& store, const arena::ReservationTerms& terms,
+                                         FunctionRef<bool()> go_on);
   void make_live(Assignment& assignment);
 
   const Identity identity_;
@@ -108,6 +114,7 @@ class Session {
   const std::function<void(const Session&)> on_end_;
   Counters counters_;
   std::atomic<TimePoint::rep> lease_end_;
+  std::atomic<bool> reserving_ = false;
   std::atomic<bool> ended_ = false;
   std::optional<Error> end_reason_;  // these two are written once, before ended_
   bool by_wish_ = false;

@@ -138,6 +138,11 @@ Status SessionTable::heartbeat(std::uint64_t id) {
   return {};
 }
 
+Result<std::uint64_t> SessionTable::reserve(Session& session, const arena::ReservationTerms& asked,
+                                            FunctionRef<bool()> go_on) {
+  return session.reserve(store_, asked, go_on, [this] { return options_.clock() + options_.lease; });
+}
+
 Status SessionTable::close(std::uint64_t id) {
   TERRACE_ASSIGN_OR_RETURN(const SessionRef session, find(id));
   session->close();
@@ -207,7 +212,7 @@ bool SessionTable::wait_drained(std::chrono::milliseconds timeout) const {
 void SessionTable::keep_house() {
   const TimePoint now = options_.clock();
   for (const SessionRef& session : all())
-    if (session->lease_end() <= now)
+    if (session->lease_over(now))
       session->end(Error(ErrorCode::kDeadline,
                          fmt::format("no heartbeat came for {} ms: the lease is over", options_.lease.count())));
   store_.reclaim();

@@ -71,6 +71,8 @@ class SessionTable {
   // kNotFound: closed, ended, or of an earlier start of this node.
   Result<SessionRef> find(std::uint64_t id) const;
   Status heartbeat(std::uint64_t id);
+  // Session::reserve() from this node's store; a whole lease begins at its end.
+  Result<std::uint64_t> reserve(Session& session, const arena::ReservationTerms& asked, FunctionRef<bool()> go_on);
   // At the coordinator's wish.
   Status close(std::uint64_t id);
   void end_all(const Error& reason);

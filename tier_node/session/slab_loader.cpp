@@ -38,6 +38,7 @@ void SlabLoader::read_next(const SessionRef& session, const AssignmentRef& assig
   Assignment::Slot& slot = slots[index];
   const Status read = read_own(session, *assignment, slot);
   if (!read.ok()) {
+    if (read.error().code() == ErrorCode::kRefused) return;  // released meanwhile: nobody waits for this share
     if (read.error().code() == ErrorCode::kOutOfMemory) return session->abandon_assign(assignment, read.error());
     log_.warn("{}: {}; asking the coordinator for this slab", session->name(), read.error().text());
     assignment->want(slot);
@@ -64,7 +65,7 @@ void SlabLoader::receive(const SessionRef& session, const wire::SlabPieceView& p
       const Status accepted = accept(*session, *assignment, piece);
       if (accepted.ok()) {
         finish_if_complete(session, assignment);
-      } else {
+      } else if (accepted.error().code() != ErrorCode::kRefused) {  // released while the piece was on its way
         session->end(accepted.error());
       }
     }

@@ -85,7 +85,10 @@ class TcpConnection final : public Connection {
   }
 
   void set_largest_frame(std::uint64_t bytes) override { reader_.set_largest_frame(bytes); }
-  void release(std::span<const std::byte> frame) override { reader_.release(frame); }
+  void release(std::span<const std::byte> frame) override {
+    frames_ready_ = frames_ready_ || reader_.window_full();  // what waited for room may lie in the read-ahead
+    reader_.release(frame);
+  }
   int wait_fd() override { return socket_.is_open() ? socket_.native_handle() : -1; }
 
   short wait_events() override {
@@ -282,7 +285,8 @@ class TcpListener final : public Listener {
     if (error == asio::error::bad_descriptor || error == asio::error::invalid_argument ||
         error == asio::error::operation_not_supported)
       return failed(ErrorCode::kIo, address(), "cannot accept", error);
-    if (error == asio::error::no_descriptors || error.value() == ENFILE)
+    if (error == asio::error::no_descriptors || error.value() == ENFILE || error == asio::error::no_buffer_space ||
+        error == asio::error::no_memory)
       return failed(ErrorCode::kBusy, address(), "cannot accept now", error);
     // All other errors are of one connection, or pass (no memory).
     if (error) return std::unique_ptr<Connection>();

@@ -40,8 +40,11 @@ Error Keys::bad(ErrorCode code, std::string_view suffix, std::string_view allowe
 
 Result<std::uint32_t> Keys::count(std::string_view suffix, CountRange range,
                                   std::optional<std::uint32_t> fallback) const {
-  if (fallback && !has(suffix)) return *fallback;
-  TERRACE_ASSIGN_OR_RETURN(const std::uint32_t value, file_.get_u32(name(suffix)));
+  std::uint32_t value = fallback.value_or(0);
+  if (!fallback || has(suffix)) {
+    TERRACE_ASSIGN_OR_RETURN(value, file_.get_u32(name(suffix)));
+  }
+  // A fallback is computed from other keys of the file: it is as hostile as they are.
   if (value < range.least || value > range.most) return bad(ErrorCode::kCorrupt, suffix, text(range));
   return value;
 }

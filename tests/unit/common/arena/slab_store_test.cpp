@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <thread>
+#include <vector>
 
 namespace terrace::arena {
 namespace {
@@ -20,8 +23,17 @@ SlabId id_of(int n) {
   return id;
 }
 
+constexpr auto kGoOn = [] { return true; };
+
+// The slab, null when nobody has it.
+Result<SlabRef> find(Reservation& reservation, const SlabId& id, const SlabSizes& sizes) {
+  auto found = reservation.find_all(std::array{Reservation::Key{id, sizes}});
+  if (!found.ok()) return found.error();
+  return found->slabs.front();
+}
+
 std::shared_ptr<Reservation> reserve(SlabStore& store, std::uint64_t slabs) {
-  auto reservation = store.reserve({slabs, 0, 0});
+  auto reservation = store.reserve({slabs, 0, 0}, kGoOn);
   EXPECT_TRUE(reservation.ok()) << (reservation.ok() ? "" : reservation.error().text());
   return reservation.ok() ? *reservation : nullptr;
 }
@@ -42,9 +54,9 @@ TEST(SlabStore, StoredBytes_PartsAtCacheLinesWholeInPages) {
 
 TEST(SlabStore, OverBudget_RefusedWithEveryTermAndNothingTaken) {
   SlabStore store({100 << 10, {}});
-  const auto first = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
+  const auto first = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10}, kGoOn);
   ASSERT_TRUE(first.ok());
-  const auto second = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10});
+  const auto second = store.reserve({.slabs = 40 << 10, .staging = 8 << 10, .scratch = 4 << 10}, kGoOn);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_THAT(second.error().text(), HasSubstr("needs 52K (slabs 40K, staging 8K, scratch 4K)"));
@@ -54,7 +66,7 @@ TEST(SlabStore, OverBudget_RefusedWithEveryTermAndNothingTaken) {
 
 TEST(SlabStore, MachineHasLessThanBudget_Refused) {
   SlabStore store({1 << 20, [] { return Result<std::uint64_t>(std::uint64_t{10} << 10); }});
-  const auto reservation = store.reserve({40 << 10, 0, 0});
+  const auto reservation = store.reserve({40 << 10, 0, 0}, kGoOn);
   ASSERT_FALSE(reservation.ok());
   EXPECT_EQ(reservation.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_THAT(reservation.error().text(), HasSubstr("the machine has 10K left"));
@@ -64,7 +76,7 @@ TEST(SlabStore, MachineHasLessThanBudget_Refused) {
 TEST(SlabStore, AbsurdSums_RefusedWithoutOverflow) {
   SlabStore store({1 << 20, {}});
   for (const std::uint64_t slabs : {~std::uint64_t{0}, std::uint64_t{1} << 63}) {
-    const auto reservation = store.reserve({.slabs = slabs, .staging = std::uint64_t{1} << 63, .scratch = 5});
+    const auto reservation = store.reserve({.slabs = slabs, .staging = std::uint64_t{1} << 63, .scratch = 5}, kGoOn);
     ASSERT_FALSE(reservation.ok());
     EXPECT_EQ(reservation.error().code(), ErrorCode::kOutOfMemory);
   }
@@ -100,7 +112,7 @@ TEST(SlabStore, EqualIds_AreOneSlabInMemoryAndCountInBothReservations) {
   SlabStore store({64 << 10, {}});
   auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 4 * kPageBytes);
   const SlabRef in_a = put(*a, 1, std::byte{1});
-  auto in_b = b->find(id_of(1), kSizes);
+  auto in_b = find(*b, id_of(1), kSizes);
   ASSERT_TRUE(in_b.ok());
   ASSERT_TRUE(*in_b);
   EXPECT_EQ(in_a->gate(), (*in_b)->gate());
@@ -116,14 +128,14 @@ TEST(SlabStore, OwnerGone_SharerKeepsTheSlab) {
   {
     auto a = reserve(store, 4 * kPageBytes);
     const SlabRef in_a = put(*a, 1, std::byte{42});
-    in_b = *b->find(id_of(1), kSizes);
+    in_b = *find(*b, id_of(1), kSizes);
   }
   store.reclaim();
   EXPECT_EQ(store.usage().reserved, 4 * kPageBytes);
   EXPECT_EQ(in_b->down()[2999], std::byte{42});
   in_b.reset();
   EXPECT_EQ(store.usage().used, 0u);
-  EXPECT_FALSE(*b->find(id_of(1), kSizes)) << "a freed slab must not be found";
+  EXPECT_FALSE(*find(*b, id_of(1), kSizes)) << "a freed slab must not be found";
 }
 
 TEST(SlabStore, ReservationReleased_MemoryStaysUntilLastSlabGoes) {
@@ -151,10 +163,76 @@ TEST(SlabStore, HeldTwice_ChargedOnce) {
   SlabStore store({64 << 10, {}});
   auto a = reserve(store, 2 * kPageBytes);
   const SlabRef first = put(*a, 1, std::byte{1});
-  const auto again = a->find(id_of(1), kSizes);  // a second epoch, though nothing is left of the reservation
+  const auto again = find(*a, id_of(1), kSizes);  // a second epoch, though nothing is left of the reservation
   ASSERT_TRUE(again.ok()) << again.error().text();
-  EXPECT_TRUE(a->holds(id_of(1), kSizes));
-  EXPECT_FALSE(a->holds(id_of(2), kSizes));
+}
+
+TEST(SlabStore, FindAll_CountsWhatIsNewHere_AndHoldsNothingWhenItDoesNotFit) {
+  SlabStore store({256 << 10, {}});
+  auto a = reserve(store, 8 * kPageBytes), b = reserve(store, 6 * kPageBytes);
+  const SlabRef first = put(*a, 1, std::byte{1}), second = put(*a, 2, std::byte{2});
+  const std::array ids{id_of(1), id_of(1), id_of(2), id_of(3)};
+  const std::array keys{Reservation::Key{ids[0], kSizes}, Reservation::Key{ids[1], kSizes},
+                        Reservation::Key{ids[2], kSizes}, Reservation::Key{ids[3], kSizes}};
+  EXPECT_EQ(a->find_all(keys)->n_new, 1u);
+  const auto in_b = b->find_all(keys);  // equal ones are one slab; the missing one needs room as well
+  ASSERT_TRUE(in_b.ok()) << in_b.error().text();
+  EXPECT_EQ(in_b->n_new, 3u);
+  EXPECT_EQ(in_b->slabs[0]->gate(), in_b->slabs[1]->gate());
+  EXPECT_FALSE(in_b->slabs[3]);
+  EXPECT_EQ(b->free_slab_bytes(), 2 * kPageBytes);
+
+  auto c = reserve(store, 5 * kPageBytes);
+  const auto refused = c->find_all(keys);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(refused.error().text(), HasSubstr("3 new slabs of 24576 bytes, 20480 are left"));
+  EXPECT_EQ(c->free_slab_bytes(), 5 * kPageBytes);
+}
+
+// No two free pages are neighbours, and the slab has two.
+TEST(SlabStore, FreePagesScattered_StillMakeASlab) {
+  SlabStore store({64 << 10, {}});
+  auto a = reserve(store, 8 * kPageBytes);
+  constexpr SlabSizes kPage{1, 1, 1};
+  std::vector<SlabRef> pages;
+  for (int n = 0; n < 8; ++n) pages.push_back(publish(*a->allocate(id_of(n), kPage)));
+  for (int n = 0; n < 8; n += 2) pages[static_cast<std::size_t>(n)].reset();
+  const SlabRef slab = put(*a, 9, std::byte{9});
+  EXPECT_EQ(slab->down()[kSizes.down - 1], std::byte{9});
+  EXPECT_EQ(store.usage().used, 6 * kPageBytes);
+  EXPECT_EQ(a->free_slab_bytes(), 2 * kPageBytes);
+}
+
+TEST(SlabStore, PromisedToOthersAndNotTouched_IsNotThere) {
+  SlabStore store({1 << 20, [] { return Result<std::uint64_t>(std::uint64_t{100} << 10); }});
+  const auto first = store.reserve({.slabs = 8 << 10, .staging = 60 << 10, .scratch = 0}, kGoOn);
+  ASSERT_TRUE(first.ok());
+  const auto second = store.reserve({.slabs = 48 << 10, .staging = 0, .scratch = 0}, kGoOn);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.error().text(), HasSubstr("the machine has 100K left, 60K of it promised"));
+}
+
+TEST(SlabStore, NobodyWaits_GivenUpAndNothingTaken) {
+  SlabStore store({1 << 20, {}});
+  const auto given_up = store.reserve({.slabs = 8 << 10, .staging = 0, .scratch = 0}, [] { return false; });
+  ASSERT_FALSE(given_up.ok());
+  EXPECT_EQ(given_up.error().code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(store.usage().reserved, 0u);
+}
+
+// The first is stuck while it asks the machine; the second gives up in the queue.
+TEST(SlabStore, NobodyWaitsInTheQueue_GivenUp) {
+  SlabStore* inner = nullptr;
+  std::optional<Error> queued;
+  SlabStore store({1 << 20, [&] {
+                     if (!queued) queued = inner->reserve({4096, 0, 0}, [] { return false; }).error();
+                     return Result<std::uint64_t>(std::uint64_t{1} << 30);
+                   }});
+  inner = &store;
+  EXPECT_TRUE(store.reserve({4096, 0, 0}, kGoOn).ok());
+  ASSERT_TRUE(queued);
+  EXPECT_THAT(queued->text(), HasSubstr("while others reserved"));
 }
 
 TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
@@ -167,24 +245,23 @@ TEST(SlabStore, PublishedTwice_BothGetTheFirst) {
 }
 
 TEST(SlabStore, OneIdUnderOtherSizes_IsNotFoundAndNotShared) {
-  SlabStore store({64 << 10, {}});
-  auto a = reserve(store, 4 * kPageBytes), b = reserve(store, 8 * kPageBytes);
+  SlabStore store({128 << 10, {}});
+  auto a = reserve(store, 8 * kPageBytes), b = reserve(store, 8 * kPageBytes);
   const SlabRef small = put(*a, 1, std::byte{1});
   SlabSizes larger = kSizes, other_types = kSizes;
   larger.gate = 10'000;
   other_types.form[2] = 8;
   for (const SlabSizes& sizes : {larger, other_types}) {
     for (Reservation* reservation : {a.get(), b.get()}) {
-      const auto found = reservation->find(id_of(1), sizes);
+      const auto found = find(*reservation, id_of(1), sizes);
       ASSERT_TRUE(found.ok());
       EXPECT_FALSE(*found);
-      EXPECT_FALSE(reservation->holds(id_of(1), sizes));
     }
     auto fresh = b->allocate(id_of(1), sizes);
     ASSERT_TRUE(fresh.ok());
     const SlabRef published = publish(std::move(*fresh));
     EXPECT_EQ(published->sizes(), sizes);
-    EXPECT_EQ((*b->find(id_of(1), kSizes))->gate(), small->gate()) << "the first is still found";
+    EXPECT_EQ((*find(*b, id_of(1), kSizes))->gate(), small->gate()) << "the first is still found";
   }
 }
 
@@ -194,7 +271,7 @@ TEST(SlabStore, UnpublishedSlabDropped_LeavesNothing) {
   { const auto slab = a->allocate(id_of(1), kSizes); }
   EXPECT_EQ(store.usage().used, 0u);
   EXPECT_EQ(a->free_slab_bytes(), 4 * kPageBytes);
-  EXPECT_FALSE(*a->find(id_of(1), kSizes));
+  EXPECT_FALSE(*find(*a, id_of(1), kSizes));
 }
 
 TEST(SlabStore, ManyThreads_ShareAndFree) {
@@ -203,10 +280,10 @@ TEST(SlabStore, ManyThreads_ShareAndFree) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&store] {
       for (int round = 0; round < 50; ++round) {
-        auto mine = store.reserve({8 * kPageBytes, 0, 0});
+        auto mine = store.reserve({8 * kPageBytes, 0, 0}, kGoOn);
         ASSERT_TRUE(mine.ok());
         for (int n = 0; n < 4; ++n) {
-          auto found = (*mine)->find(id_of(n), kSizes);
+          auto found = find(**mine, id_of(n), kSizes);
           ASSERT_TRUE(found.ok());
           const SlabRef slab = *found ? *found : put(**mine, n, static_cast<std::byte>(n));
           ASSERT_EQ(slab->gate()[0], static_cast<std::byte>(n));

@@ -214,7 +214,7 @@ TEST_F(ScriptedNode, OpenSession_OverIPv6_SaysTheAddressWithoutBrackets) {
 
 TEST_F(ScriptedNode, Reserve_TellsTheNodesNumbers) {
   EXPECT_EQ(control_of(address_, kPatient)->reserve(77, {}).value(), 1000u);
-  service_.lease_ms = 0;
+  service_.lease_ms = 999;
   expect_error(control_of(address_, kPatient)->reserve(77, {}).error(), ErrorCode::kCorrupt, address_, "lease");
   service_.memory_error = "asked 4G, 1G is free";
   expect_error(control_of(address_, kPatient)->reserve(77, {}).error(), ErrorCode::kOutOfMemory, address_,
@@ -276,6 +276,18 @@ TEST_F(ScriptedNode, AnswersThatTellNothingNew_AreNoProgress) {
     return grpc::Status::CANCELLED;
   };
   expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
+}
+
+// Told for ever, it would keep the call alive for ever.
+TEST_F(ScriptedNode, WantsNoExpertOfALayer_Corrupt) {
+  service_.assign = [](grpc::ServerContext&, Writer& writer) {
+    v1::AssignProgress progress;
+    progress.set_slabs_total(3);
+    progress.add_wanted()->set_layer(2);
+    writer.Write(progress);
+    return grpc::Status::OK;
+  };
+  expect_error(assign(kPatient, go_on).error(), ErrorCode::kCorrupt, address_, "no expert of layer 2");
 }
 
 TEST_F(ScriptedNode, MoreSlabsReadyThanAskedFor_Corrupt) {

@@ -88,9 +88,8 @@ TEST_P(SlabSenderTest, EveryByteArrivesInOrder_WhateverTheNodeTakesAtOnce) {
   const wire::Welcome welcomes[] = {
       {.largest_frame = 1 << 24, .credit_bytes = 1 << 24, .credit_frames = 64},  // whole parts
       {.largest_frame = 5000, .credit_bytes = 1 << 20, .credit_frames = 64},     // the frame limits
-      {.largest_frame = 1 << 20, .credit_bytes = 3000, .credit_frames = 64},     // the window limits
+      {.largest_frame = 1 << 20, .credit_bytes = 4500, .credit_frames = 64},     // the window limits
       {.largest_frame = 1 << 20, .credit_bytes = 1 << 20, .credit_frames = 1},   // one frame at a time
-      {.largest_frame = 200, .credit_bytes = 1 << 20, .credit_frames = 1000},    // a few bytes each
   };
   for (const wire::Welcome& welcome : welcomes) {
     received_.clear();
@@ -130,9 +129,9 @@ TEST_P(SlabSenderTest, SlabsThatAreNotInTheShare_Corrupt) {
   EXPECT_FALSE(sending.send(std::vector<LayerExperts>{{2, {1}}}, [](std::uint64_t) {}).ok());
 }
 
-TEST_P(SlabSenderTest, FramesTooSmallForAnyPiece_Refused) {
-  start(keep({.largest_frame = 150, .credit_bytes = 1 << 20, .credit_frames = 4}));
-  expect_error(failure(share_), ErrorCode::kRefused, "at most 150 bytes");
+TEST_P(SlabSenderTest, FramesTooSmallForAUsefulPiece_Refused) {
+  start(keep({.largest_frame = 600, .credit_bytes = 1 << 20, .credit_frames = 4}));
+  expect_error(failure(share_), ErrorCode::kRefused, "at most 600 bytes");
 }
 
 TEST_P(SlabSenderTest, ErrorOfTheNode_EndsItWithTheNodesReason) {

@@ -67,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadShare{"host=7-0,8-15", "runs backwards"},
                     BadShare{"box3:9000=0-15", "\"box3:9000\" is no leg of this run"},
                     BadShare{"0-15", "stands before any leg"}, BadShare{"host=", "neither an expert id"},
-                    BadShare{"host=0-15,,", "neither an expert id"}, BadShare{"", "given to no leg"}));
+                    BadShare{"host=0-15,,", "neither an expert id"}, BadShare{"host=0-15,", "neither an expert id"},
+                    BadShare{"", "given to no leg"}));
 
 class ShareFile : public testing::Test {
  protected:
@@ -109,7 +110,9 @@ TEST_F(ShareFile, BadFiles_NameFileAndPlace) {
                {R"({"layers":[{"host":"0-15"},{"host":"0-15"},{"host":"0-15"}]})", "needs 1, or 2"},
                {R"({"layers":[{"host":"0-15"},{"host":"0-14"}]})", "layers[1]: share: expert 15 is given to no leg"},
                {R"({"layers":[{"host":15}]})", "no string"},
-               {R"({"layers":[7]})", "no object"}};
+               {R"({"layers":[7]})", "no object"},
+               {R"({"layers":[{"host":"0-15,"}]})", "\"\" is neither an expert id"},
+               {R"({"layers":[{"host":"0-15"}],"layer":[]})", "unknown key \"layer\""}};
   for (const auto& c : cases) {
     const std::string path = write(c.text);
     const auto table = share_from_flag(path, input());
@@ -119,6 +122,7 @@ TEST_F(ShareFile, BadFiles_NameFileAndPlace) {
   }
   EXPECT_EQ(share_from_flag("/nonexistent/share.json", input()).error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(share_from_flag("", input()).error().code(), ErrorCode::kNotFound);
+  EXPECT_NE(share_from_flag("/tmp", input()).error().text().find("/tmp: is a directory"), std::string::npos);
 }
 
 TEST_F(ShareFile, TextWithoutALeg_NamesAFile) {

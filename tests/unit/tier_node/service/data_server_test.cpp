@@ -193,7 +193,7 @@ TEST_F(DataServerTest, RangeWhoseReplyMayBeWiderThanThePeerTakes_RefusedBeforeCo
   OpenRequest request = node.open_request();
   request.limits.largest_frame = 64 << 10;
   const SessionRef session = must(node.sessions().open(request)).session;
-  must(session->reserve(node.store(), {model_.all_slab_bytes(), 0, 0}));
+  must(node.sessions().reserve(*session, {model_.all_slab_bytes(), 0, 0}, test::kGoOn));
   node.assign(session, 1, model_.everything());
   LaneClient client = node.connect(*session, wire::Lane::kBulk);
   client.greet();
@@ -573,7 +573,7 @@ TEST_F(DataServerTest, SlabsOverTheWeightsLane_BatchEqualsTheFiles) {
   NodeParts node(model_, settings);
   node.serve();
   const SessionRef session = node.open();
-  must(session->reserve(node.store(), {model_.all_slab_bytes(), 0, 0}));
+  must(node.sessions().reserve(*session, {model_.all_slab_bytes(), 0, 0}, test::kGoOn));
   LaneClient weights = node.connect(*session, wire::Lane::kWeights), client = node.connect(*session, wire::Lane::kBulk);
   weights.greet();
   client.greet();

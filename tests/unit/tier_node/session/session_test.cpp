@@ -8,7 +8,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "tests/unit/tier_node/support/tiny_model.h"
@@ -25,7 +27,11 @@ using ::testing::HasSubstr;
 // A table with a clock of its own and no thread of its own.
 class SessionTest : public ::testing::Test {
  protected:
-  explicit SessionTest(bool own_model = true) : store_({std::uint64_t{256} << 20, {}}) {
+  explicit SessionTest(bool own_model = true)
+      : store_({std::uint64_t{256} << 20, [this] {
+                  in_reserve_();
+                  return Result<std::uint64_t>(std::uint64_t{1} << 40);
+                }}) {
     Serial serial;
     if (own_model) own_.emplace(must(OwnModel::open(model_.path, "", serial)));
     loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent());
@@ -55,7 +61,7 @@ class SessionTest : public ::testing::Test {
   // Opened, with room for `slabs` of them.
   SessionRef reserved(std::uint64_t slabs) {
     SessionRef session = open();
-    must(session->reserve(store_, {slabs * model_.manifest.slab_bytes(0), 0, 0}));
+    must(table_->reserve(*session, {slabs * model_.manifest.slab_bytes(0), 0, 0}, test::kGoOn));
     return session;
   }
   Status refusal(const OpenRequest& request) {
@@ -96,6 +102,7 @@ class SessionTest : public ::testing::Test {
   }
 
   TinyModel model_;
+  std::function<void()> in_reserve_ = [] {};  // runs while a reservation is made
   TimePoint now_ = std::chrono::steady_clock::now();
   std::optional<OwnModel> own_;
   arena::SlabStore store_;
@@ -270,11 +277,53 @@ TEST_F(SessionTest, Heartbeats_KeepTheSession) {
 TEST_F(SessionTest, Reserve_AddsTheNodesOwnNeedsAndRefusesASecond) {
   const SessionRef session = open();
   const std::uint64_t slabs = 4 * model_.manifest.slab_bytes(0);
-  const auto reserved = session->reserve(store_, {slabs, 0, 0});
+  const auto reserved = table_->reserve(*session, {slabs, 0, 0}, test::kGoOn);
   ASSERT_TRUE(reserved.ok());
   EXPECT_GE(*reserved, slabs + session->limits().staging_bytes() + session->limits().scratch_bytes());
-  EXPECT_EQ(session->reserve(store_, {slabs, 0, 0}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(table_->reserve(*session, {slabs, 0, 0}, test::kGoOn).error().code(), ErrorCode::kInvalidArgument);
   must(session->release());
+  EXPECT_EQ(store_.usage().reserved, 0u);
+}
+
+// A lease is ten seconds, touching the memory of a large share takes longer: this one takes eleven.
+TEST_F(SessionTest, ReserveLongerThanTheLease_SessionLivesAndAWholeLeaseBegins) {
+  const SessionRef session = open();
+  in_reserve_ = [&] {
+    now_ += std::chrono::seconds(11);
+    table_->keep_house();
+  };
+  EXPECT_TRUE(table_->reserve(*session, {model_.manifest.slab_bytes(0), 0, 0}, test::kGoOn).ok());
+  EXPECT_FALSE(session->ended());
+  now_ += table_->lease() - std::chrono::milliseconds(1);
+  table_->keep_house();
+  EXPECT_FALSE(session->ended());
+  now_ += std::chrono::milliseconds(1);
+  table_->keep_house();
+  EXPECT_TRUE(session->ended());
+}
+
+TEST_F(SessionTest, ReserveWhileOneIsBeingMade_Busy) {
+  const SessionRef session = open();
+  std::optional<Error> second;
+  in_reserve_ = [&] { second = table_->reserve(*session, {4096, 0, 0}, test::kGoOn).error(); };
+  EXPECT_TRUE(table_->reserve(*session, {4096, 0, 0}, test::kGoOn).ok());
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->code(), ErrorCode::kBusy);
+}
+
+TEST_F(SessionTest, ReserveThatNobodyWaitsFor_GivenUpAndNothingTaken) {
+  const SessionRef session = open();
+  const auto reserved = table_->reserve(*session, {4096, 0, 0}, [] { return false; });
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_EQ(reserved.error().code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(store_.usage().reserved, 0u);
+  EXPECT_TRUE(table_->reserve(*session, {4096, 0, 0}, test::kGoOn).ok());
+}
+
+TEST_F(SessionTest, SessionEndedDuringReserve_ItsReasonAndNothingTaken) {
+  const SessionRef session = open();
+  in_reserve_ = [&] { must(table_->close(session->id())); };
+  EXPECT_FALSE(table_->reserve(*session, {4096, 0, 0}, test::kGoOn).ok());
   EXPECT_EQ(store_.usage().reserved, 0u);
 }
 
@@ -285,7 +334,7 @@ TEST_F(SessionTest, SlabBytesAsTheFileHasThem_AreEnoughForTheSlabs) {
 
 TEST_F(SessionTest, MoreThanTheBudget_RefusedWithNumbersAndNothingTaken) {
   const SessionRef session = open();
-  const auto refused = session->reserve(store_, {std::uint64_t{1} << 40, 0, 0});
+  const auto refused = table_->reserve(*session, {std::uint64_t{1} << 40, 0, 0}, test::kGoOn);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_THAT(refused.error().text(), HasSubstr("free of a budget of 256M"));
@@ -429,7 +478,7 @@ TEST_F(SessionTest, AnotherSessionClaimsASlabsIdUnderAnotherShape_NeverGetsIt) {
     OpenRequest other = request();
     other.manifest = std::as_bytes(std::span(bytes));
     const SessionRef liar = must(table_->open(other)).session;
-    must(liar->reserve(store_, {lie.slab_bytes(0), 0, 0}));
+    must(table_->reserve(*liar, {lie.slab_bytes(0), 0, 0}, test::kGoOn));
     const AssignmentRef assignment = must(liar->begin_assign(1, {{0, 0}}));
     EXPECT_FALSE(assignment->finished()) << "ready without one byte sent";
     EXPECT_FALSE(liar->find_epoch(1).ok());
@@ -513,6 +562,25 @@ TEST_F(SessionWithoutFileTest, AssignmentAbandoned_LatePiecesAreDroppedAndTheNex
   loader_->start(session, next);
   send(session, {0, 3}, model_.slab(0, 3));
   EXPECT_TRUE(next->wait(std::chrono::milliseconds(0)).ready);
+}
+
+// The loader has looked at the assignment, the session is released, and then the slab would be allocated.
+TEST_F(SessionWithoutFileTest, ReservationReleasedWhileAPieceIsOnItsWay_SessionLives) {
+  const SessionRef session = reserved(2);
+  loader_->start(session, must(session->begin_assign(1, {{0, 3}})));
+  must(session->release());
+  EXPECT_EQ(session->allocate_slab(session->model().slab_id({0, 3}), session->model().layer(0).sizes).error().code(),
+            ErrorCode::kRefused);
+  send(session, {0, 3}, model_.slab(0, 3));
+  EXPECT_FALSE(session->ended());
+}
+
+TEST_F(SessionWithoutFileTest, AbandonedAssignment_CannotBecomeLiveAfterwards) {
+  const SessionRef session = reserved(2);
+  const AssignmentRef abandoned = must(session->begin_assign(1, {{0, 3}}));
+  session->abandon_assign(abandoned, Error(ErrorCode::kPeerGone, "cancelled"));
+  session->finish_assign(abandoned);  // its last slab came at the same time
+  EXPECT_FALSE(session->find_epoch(1).ok());
 }
 
 TEST_F(SessionWithoutFileTest, SecondAssignmentWithNewSlabsWhileOneWaits_Busy) {

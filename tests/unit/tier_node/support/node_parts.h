@@ -122,7 +122,7 @@ class NodeParts {
   // Opened, reserved, everything in epoch 1.
   SessionRef ready_session() {
     SessionRef session = open();
-    must(session->reserve(store_, {model_.all_slab_bytes(), 0, 0}));
+    must(sessions_->reserve(*session, {model_.all_slab_bytes(), 0, 0}, kGoOn));
     assign(session, 1, model_.everything());
     return session;
   }
