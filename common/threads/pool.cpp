@@ -8,15 +8,12 @@
 #include <system_error>
 
 #include "common/base/check.h"
-#include "common/threads/cpus.h"
 
 namespace terrace {
 namespace {
 
 constexpr std::size_t kMaxWorkers = 4096;
 
-// Longer than the serial work between two operations of one layer, shorter than what a person or a battery notices.
-constexpr std::chrono::microseconds kSpinTime{50};
 constexpr int kPausesPerClockRead = 32;
 
 void pause_core() {
@@ -43,12 +40,6 @@ class BlockSignals {
   sigset_t before_;
 };
 
-bool decide_spinning(const PoolOptions& options) {
-  if (options.waiting != PoolOptions::Waiting::kAuto) return options.waiting == PoolOptions::Waiting::kSpinThenSleep;
-  const std::size_t cpus = default_thread_count();
-  return cpus > 1 && options.n_workers <= cpus;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
@@ -56,9 +47,10 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} threads are not possible, 1 to {} are", options.n_workers, kMaxWorkers));
   }
-  std::unique_ptr<Pool> pool(new Pool(decide_spinning(options)));
+  TERRACE_CHECK(options.cpus.empty() || options.cpus.size() == options.n_workers, "one CPU for each worker, or none");
+  std::unique_ptr<Pool> pool(new Pool(options));
   try {
-    pool->start_threads(options.n_workers - 1);
+    TERRACE_RETURN_IF_ERROR(pool->start_threads(options.n_workers - 1));
   } catch (const std::system_error& e) {
     return Error(ErrorCode::kOutOfMemory, fmt::format("the system started {} of {} threads: {}",
                                                       pool->threads_.size() + 1, options.n_workers, e.what()));
@@ -66,13 +58,23 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
   return pool;
 }
 
-void Pool::start_threads(std::size_t n_threads) {
+Result<std::unique_ptr<Pool>> Pool::create(const CpuChoice& choice) {
+  return create({.n_workers = choice.n_threads, .cpus = choice.pinned, .waiting = choice.waiting});
+}
+
+Status Pool::start_threads(std::size_t n_threads) {
   const BlockSignals blocked;
   threads_.reserve(n_threads);
   for (std::size_t i = 0; i < n_threads; ++i) {
     threads_.emplace_back([this, worker = i + 1] { thread_main(worker); });
     pthread_setname_np(threads_.back().native_handle(), fmt::format("terrace-w{}", i + 1).c_str());
+    if (!cpus_.empty()) TERRACE_RETURN_IF_ERROR(confine(threads_.back(), {cpus_[i + 1]}));
   }
+  return {};
+}
+
+Result<ThreadAffinity> Pool::pin_caller() const {
+  return ThreadAffinity::confine(cpus_.empty() ? CpuSet() : CpuSet{cpus_.front()});
 }
 
 Pool::~Pool() {

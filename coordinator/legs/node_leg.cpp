@@ -15,7 +15,6 @@ static_assert(sizeof(kernels::Pair) == sizeof(wire::Pair) && sizeof(RowRange) ==
 
 namespace {
 
-constexpr std::chrono::microseconds kSpin{20};
 constexpr std::chrono::milliseconds kWait{200};
 constexpr std::uint16_t kNone = 0xffff;
 
@@ -329,7 +328,7 @@ Status NodeLeg::wait_for(OpenBatch& open) {
     if (lost_) break;
     if (open.done() && open.sent) return {};
     if (waited > options_.batch_timeout) return lost(not_answered(open));
-    if (options_.may_spin && waited < kSpin) continue;
+    if (options_.waiting == Waiting::kSpinThenPark && waited < kSpinTime) continue;
     if (const Status waiting = open.lane->lane->wait(kWait); !waiting.ok()) return lost(waiting.error());
   }
   return *lost_;

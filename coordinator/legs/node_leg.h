@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/threads/waiting.h"
 #include "common/wire/messages.h"
 #include "coordinator/legs/lane.h"
 #include "coordinator/legs/leg.h"
@@ -24,7 +25,7 @@ struct NodeLegOptions {
   wire::BatchLimits limits;   // what this session may send; its max_ranges bounds the replies of a batch
   std::uint64_t experts = 0;  // slabs the node owns
   std::chrono::milliseconds batch_timeout{120'000};  // a node that is alive and still does not answer
-  bool may_spin = false;  // poll busily for a moment before blocking: only where a core is free for it
+  Waiting waiting = Waiting::kBlock;                 // collect()'s, for replies
 };
 
 class NodeLeg final : public Leg {

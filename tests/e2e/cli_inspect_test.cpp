@@ -85,6 +85,11 @@ TEST(Status, Json_HasTheNamedKeys) {
                      {"isa", "string"},
                      {"kernels", "object"},
                      {"memory", "object"},
+                     {"threads", "number"},
+                     {"cpus", "array"},
+                     {"pinned", "boolean"},
+                     {"waiting", "string"},
+                     {"cpu_choice", "string"},
                      {"sessions", "array"}});
   EXPECT_EQ(got["listen"], node.address());
   EXPECT_EQ(got["state"], "ok");

@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "common/base/parallel.h"
+#include "common/base/result.h"
+#include "common/threads/cpu_set.h"
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/batch_runner.h"
 #include "tier_node/service/work.h"
@@ -22,6 +24,9 @@ class ComputeThread {
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;
   ComputeThread& operator=(const ComputeThread&) = delete;
+
+  // Keeps the thread on these CPUs. kIo: the system refuses.
+  Status pin(const CpuSet& cpus) { return confine(thread_, cpus); }
 
  private:
   void loop();

@@ -59,6 +59,9 @@ class DataServer final : public CompletionSink {
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
 
+  // Keeps the compute thread on these CPUs: it is the pool's worker 0. Once, directly after the start. kIo.
+  Status pin_compute_thread(const CpuSet& cpus) { return compute_->pin(cpus); }
+
   std::uint16_t port() const { return port_; }
   // A session has ended: look. Any thread.
   void wake();

@@ -26,7 +26,6 @@ NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitO
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;
   info.isa = kernels::name(ops_.isa);
-  info.threads = 1;
   info.data_port = data_->port();
   control_ = must(node::ControlServer::start("127.0.0.1:0", *sessions_, loader_, info));
 }
