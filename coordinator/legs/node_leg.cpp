@@ -200,7 +200,8 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   open.send_ticket = 0;
   lane.waiting.push_back(&open);
   lane.reply_bytes += open.reply_bytes;
-  progress();
+  send_waiting(lane);
+  if (!lane.waiting.empty()) progress();  // for credit, or to hear why it cannot be sent
   if (lost_) {
     end(open);
     return *lost_;
@@ -290,10 +291,13 @@ Status NodeLeg::poll(OpenLane& lane) {
 }
 
 void NodeLeg::progress() {
-  for (OpenLane* lane : {latency_.get(), bulk_.get()}) {
-    if (lost_) return;
-    if (const Status polled = poll(*lane); !polled.ok()) (void)lost(polled.error());
-  }
+  for (OpenLane* lane : {latency_.get(), bulk_.get()})
+    if (lane->reply_bytes != 0) poll_or_lose(*lane);
+}
+
+void NodeLeg::poll_or_lose(OpenLane& lane) {
+  if (lost_) return;
+  if (const Status polled = poll(lane); !polled.ok()) (void)lost(polled.error());
 }
 
 // The transport may still hold rows that callers lent us: with their tickets collected they would be read too late.
@@ -321,10 +325,9 @@ Status NodeLeg::wait_for(OpenBatch& open) {
   open.lane->lane->expect_life();
   while (!lost_) {
     const auto waited = Clock::now() - start;
-    if (waited > kWait)
-      progress();  // the other lane too: its pings want an answer
-    else if (const Status polled = poll(*open.lane); !polled.ok())
-      return lost(polled.error());
+    poll_or_lose(*open.lane);
+    if (waited > kWait)  // the other lane too: its pings want an answer
+      for (OpenLane* lane : {latency_.get(), bulk_.get()}) poll_or_lose(*lane);
     if (lost_) break;
     if (open.done() && open.sent) return {};
     if (waited > options_.batch_timeout) return lost(not_answered(open));

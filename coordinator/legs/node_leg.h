@@ -63,6 +63,7 @@ class NodeLeg final : public Leg {
   Status check_room(const OpenBatch& open, const OpenLane& lane) const;
   void send_waiting(OpenLane& lane);
   Status poll(OpenLane& lane);
+  void poll_or_lose(OpenLane& lane);  // poll(), and the node is lost where that fails
   Result<bool> take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
   Status check_reply(const OpenBatch& open, const wire::ReplyView& reply) const;
   Status add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed);

@@ -107,8 +107,9 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
              const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
   transport::TcpTransport transport;
-  TERRACE_ASSIGN_OR_RETURN(const auto data, DataServer::start({transport, sessions, loader, parallel, ops, log},
-                                                              listen.with_port(data_port), {}, {}));
+  TERRACE_ASSIGN_OR_RETURN(const auto data,
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting},
+                                             listen.with_port(data_port), {}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
