@@ -1,6 +1,7 @@
 #include "tier_node/service/compute_thread.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <utility>
 
@@ -23,7 +24,9 @@ ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FrameP
                              CompletionSink& sink)
     : outer_(parallel, ops, frames), inner_(parallel, ops, frames), queue_(queue), sink_(sink), thread_([this] {
         loop();
-      }) {}
+      }) {
+  pthread_setname_np(thread_.native_handle(), "terrace-compute");
+}
 
 ComputeThread::~ComputeThread() {
   stopping_.store(true, std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 #include "tier_node/service/data_server.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -48,7 +49,9 @@ DataServer::DataServer(const Parts& parts, std::unique_ptr<transport::Listener> 
       port_(listener_->port()),
       computes_here_(parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1),
       compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, queue_, *this)),
-      io_thread_([this] { loop(); }) {}
+      io_thread_([this] { loop(); }) {
+  pthread_setname_np(io_thread_.native_handle(), "terrace-io");
+}
 
 DataServer::~DataServer() {
   stop_requested_.store(true, std::memory_order_release);
