@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <chrono>
 #include <system_error>
 
 #include "common/base/check.h"
@@ -13,16 +12,6 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t kMaxWorkers = 4096;
-
-constexpr int kPausesPerClockRead = 32;
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Signals go to the threads of the program, which know what to do with them.
 class BlockSignals {
@@ -79,8 +68,7 @@ Result<ThreadAffinity> Pool::pin_caller() const {
 
 Pool::~Pool() {
   stopping_.store(true, std::memory_order_release);
-  run_number_.fetch_add(1, std::memory_order_release);
-  run_number_.notify_all();
+  run_number_.increment();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -93,18 +81,16 @@ void Pool::run(std::size_t n_items, Work fn) {
   work_ = &fn;
   n_items_ = n_items;
   next_item_.store(0, std::memory_order_relaxed);
-  n_left_.store(0, std::memory_order_relaxed);
+  n_left_.reset();
   const bool shared = n_items > 1 && !threads_.empty();
   if (shared) {
     run_state_.store(kOpen, std::memory_order_release);
-    run_number_.fetch_add(1, std::memory_order_release);
-    run_number_.notify_all();
+    run_number_.increment();
   }
   work(0);
   if (shared) {
     const std::uint32_t joined = run_state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
-    for (std::uint32_t left; (left = n_left_.load(std::memory_order_acquire)) != joined;)
-      wait_while_equal(n_left_, left);
+    for (std::uint32_t left; (left = n_left_.load()) != joined;) n_left_.wait_while(left, waiting_);
   }
   running_.store(false, std::memory_order_release);
 }
@@ -126,27 +112,13 @@ bool Pool::join_run() {
 void Pool::thread_main(std::size_t worker) {
   std::uint32_t seen = 0;
   while (true) {
-    wait_while_equal(run_number_, seen);
-    seen = run_number_.load(std::memory_order_acquire);
+    run_number_.wait_while(seen, waiting_);
+    seen = run_number_.load();
     if (stopping_.load(std::memory_order_acquire)) return;
     if (!join_run()) continue;
     work(worker);
-    n_left_.fetch_add(1, std::memory_order_release);
-    n_left_.notify_one();
+    n_left_.increment();
   }
-}
-
-void Pool::wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t value) const {
-  if (spins_) {
-    const auto end = std::chrono::steady_clock::now() + kSpinTime;
-    do {
-      for (int i = 0; i < kPausesPerClockRead; ++i) {
-        if (word.load(std::memory_order_acquire) != value) return;
-        pause_core();
-      }
-    } while (std::chrono::steady_clock::now() < end);
-  }
-  word.wait(value, std::memory_order_acquire);
 }
 
 }  // namespace terrace

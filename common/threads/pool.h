@@ -23,6 +23,7 @@
 #include "common/threads/cpu_set.h"
 #include "common/threads/cpus.h"
 #include "common/threads/waiting.h"
+#include "common/threads/watched_word.h"
 
 namespace terrace {
 
@@ -52,17 +53,16 @@ class Pool final : public Parallel {
  private:
   using Work = FunctionRef<void(std::size_t, std::size_t)>;
 
-  explicit Pool(const PoolOptions& options) : spins_(options.waiting == Waiting::kSpinThenPark), cpus_(options.cpus) {}
+  explicit Pool(const PoolOptions& options) : waiting_(options.waiting), cpus_(options.cpus) {}
   Status start_threads(std::size_t n_threads);
   void thread_main(std::size_t worker);
   bool join_run();
   void work(std::size_t worker);
-  void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t value) const;
 
   static constexpr std::size_t kLine = 64;          // one cache line, so that counters do not slow each other down
   static constexpr std::uint32_t kOpen = 1u << 31;  // in run_state_: threads may still join
 
-  const bool spins_;
+  const Waiting waiting_;
   const std::vector<std::uint32_t> cpus_;  // [n_workers], or empty
   std::vector<std::thread> threads_;
 
@@ -71,9 +71,9 @@ class Pool final : public Parallel {
   std::size_t n_items_ = 0;
 
   alignas(kLine) std::atomic<std::size_t> next_item_ = 0;
-  alignas(kLine) std::atomic<std::uint32_t> run_number_ = 0;  // what sleeping threads watch
-  alignas(kLine) std::atomic<std::uint32_t> run_state_ = 0;   // kOpen and how many threads have joined
-  alignas(kLine) std::atomic<std::uint32_t> n_left_ = 0;      // how many of those are through; the caller watches it
+  alignas(kLine) WatchedWord run_number_;                    // what sleeping threads watch
+  alignas(kLine) std::atomic<std::uint32_t> run_state_ = 0;  // kOpen and how many threads have joined
+  alignas(kLine) WatchedWord n_left_;                        // how many of those are through; the caller watches it
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> running_ = false;
 };

@@ -173,7 +173,8 @@ TEST(TerraceNode, HelpAndPrintConfig_ShowEveryFlag) {
   std::string help, config;
   EXPECT_EQ(run({"--help"}, &help), 0);
   EXPECT_EQ(run({"--print-config"}, &config), 0);
-  for (const char* flag : {"listen", "data-port", "model", "ram", "threads", "cpu-list", "isa", "log-level", "log-json"}) {
+  for (const char* flag :
+       {"listen", "data-port", "model", "ram", "threads", "cpu-list", "isa", "log-level", "log-json"}) {
     EXPECT_THAT(help, HasSubstr(std::string("--") + flag));
     EXPECT_THAT(config, HasSubstr(flag));
   }
