@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "common/transport/loopback/loopback.h"
 #include "tests/unit/tier_node/support/lane_client.h"
@@ -48,10 +49,10 @@ class GatedParallel final : public Parallel {
     ++permits_;
     changed_.notify_all();
   }
-  // The threads that have called run().
-  std::set<std::thread::id> runners() {
+  // The threads that have called run() since this was last asked.
+  std::set<std::thread::id> take_runners() {
     const std::lock_guard lock(mutex_);
-    return runners_;
+    return std::exchange(runners_, {});
   }
   // Until the compute thread stands at the gate without a permit.
   void await_standstill() {
