@@ -6,19 +6,49 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"data-port", "isa",   "listen", "log-json",
-                                               "log-level", "model", "ram",    "threads"};
+inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", "listen", "log-json",
+                                               "log-level", "model",     "ram", "threads"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate",   "score",   "bench",  "tokenize",
                                                    "detokenize", "inspect", "status", "selftest"};
-inline constexpr const char* kTerraceOptions[] = {
-    "activations", "batch",         "chunk",          "ctx-size", "depth",       "frequency-penalty",
-    "ids",         "isa",           "json",           "kv",       "limits",      "limits-buffer",
-    "manifest",    "max-tokens",    "min-p",          "model",    "n-gen",       "n-prompt",
-    "no-special",  "node",          "output",         "prompt",   "prompt-file", "presence-penalty",
-    "quiet",       "repeat-last-n", "repeat-penalty", "repeats",  "seed",        "share",
-    "stop",        "stream",        "temperature",    "text",     "threads",     "top-k",
-    "top-p"};
+inline constexpr const char* kTerraceOptions[] = {"activations",
+                                                  "batch",
+                                                  "chunk",
+                                                  "cpu-list",
+                                                  "ctx-size",
+                                                  "depth",
+                                                  "frequency-penalty",
+                                                  "ids",
+                                                  "isa",
+                                                  "json",
+                                                  "kv",
+                                                  "limits",
+                                                  "limits-buffer",
+                                                  "manifest",
+                                                  "max-tokens",
+                                                  "min-p",
+                                                  "model",
+                                                  "n-gen",
+                                                  "n-prompt",
+                                                  "no-special",
+                                                  "node",
+                                                  "output",
+                                                  "prompt",
+                                                  "prompt-file",
+                                                  "presence-penalty",
+                                                  "quiet",
+                                                  "repeat-last-n",
+                                                  "repeat-penalty",
+                                                  "repeats",
+                                                  "seed",
+                                                  "share",
+                                                  "stop",
+                                                  "stream",
+                                                  "temperature",
+                                                  "text",
+                                                  "threads",
+                                                  "top-k",
+                                                  "top-p"};
 
 }  // namespace terrace

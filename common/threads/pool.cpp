@@ -4,28 +4,14 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <chrono>
 #include <system_error>
 
 #include "common/base/check.h"
-#include "common/threads/cpus.h"
 
 namespace terrace {
 namespace {
 
 constexpr std::size_t kMaxWorkers = 4096;
-
-// Longer than the serial work between two operations of one layer, shorter than what a person or a battery notices.
-constexpr std::chrono::microseconds kSpinTime{50};
-constexpr int kPausesPerClockRead = 32;
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Signals go to the threads of the program, which know what to do with them.
 class BlockSignals {
@@ -43,12 +29,6 @@ class BlockSignals {
   sigset_t before_;
 };
 
-bool decide_spinning(const PoolOptions& options) {
-  if (options.waiting != PoolOptions::Waiting::kAuto) return options.waiting == PoolOptions::Waiting::kSpinThenSleep;
-  const std::size_t cpus = default_thread_count();
-  return cpus > 1 && options.n_workers <= cpus;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
@@ -56,9 +36,10 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} threads are not possible, 1 to {} are", options.n_workers, kMaxWorkers));
   }
-  std::unique_ptr<Pool> pool(new Pool(decide_spinning(options)));
+  TERRACE_CHECK(options.cpus.empty() || options.cpus.size() == options.n_workers, "one CPU for each worker, or none");
+  std::unique_ptr<Pool> pool(new Pool(options));
   try {
-    pool->start_threads(options.n_workers - 1);
+    TERRACE_RETURN_IF_ERROR(pool->start_threads(options.n_workers - 1));
   } catch (const std::system_error& e) {
     return Error(ErrorCode::kOutOfMemory, fmt::format("the system started {} of {} threads: {}",
                                                       pool->threads_.size() + 1, options.n_workers, e.what()));
@@ -66,19 +47,28 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
   return pool;
 }
 
-void Pool::start_threads(std::size_t n_threads) {
+Result<std::unique_ptr<Pool>> Pool::create(const CpuChoice& choice) {
+  return create({.n_workers = choice.n_threads, .cpus = choice.pinned, .waiting = choice.waiting});
+}
+
+Status Pool::start_threads(std::size_t n_threads) {
   const BlockSignals blocked;
   threads_.reserve(n_threads);
   for (std::size_t i = 0; i < n_threads; ++i) {
     threads_.emplace_back([this, worker = i + 1] { thread_main(worker); });
     pthread_setname_np(threads_.back().native_handle(), fmt::format("terrace-w{}", i + 1).c_str());
+    if (!cpus_.empty()) TERRACE_RETURN_IF_ERROR(confine(threads_.back(), {cpus_[i + 1]}));
   }
+  return {};
+}
+
+Result<ThreadAffinity> Pool::pin_caller() const {
+  return ThreadAffinity::confine(cpus_.empty() ? CpuSet() : CpuSet{cpus_.front()});
 }
 
 Pool::~Pool() {
   stopping_.store(true, std::memory_order_release);
-  run_number_.fetch_add(1, std::memory_order_release);
-  run_number_.notify_all();
+  run_number_.increment();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -91,18 +81,16 @@ void Pool::run(std::size_t n_items, Work fn) {
   work_ = &fn;
   n_items_ = n_items;
   next_item_.store(0, std::memory_order_relaxed);
-  n_left_.store(0, std::memory_order_relaxed);
+  n_left_.reset();
   const bool shared = n_items > 1 && !threads_.empty();
   if (shared) {
     run_state_.store(kOpen, std::memory_order_release);
-    run_number_.fetch_add(1, std::memory_order_release);
-    run_number_.notify_all();
+    run_number_.increment();
   }
   work(0);
   if (shared) {
     const std::uint32_t joined = run_state_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
-    for (std::uint32_t left; (left = n_left_.load(std::memory_order_acquire)) != joined;)
-      wait_while_equal(n_left_, left);
+    for (std::uint32_t left; (left = n_left_.load()) != joined;) n_left_.wait_while(left, waiting_);
   }
   running_.store(false, std::memory_order_release);
 }
@@ -124,27 +112,13 @@ bool Pool::join_run() {
 void Pool::thread_main(std::size_t worker) {
   std::uint32_t seen = 0;
   while (true) {
-    wait_while_equal(run_number_, seen);
-    seen = run_number_.load(std::memory_order_acquire);
+    run_number_.wait_while(seen, waiting_);
+    seen = run_number_.load();
     if (stopping_.load(std::memory_order_acquire)) return;
     if (!join_run()) continue;
     work(worker);
-    n_left_.fetch_add(1, std::memory_order_release);
-    n_left_.notify_one();
+    n_left_.increment();
   }
-}
-
-void Pool::wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t value) const {
-  if (spins_) {
-    const auto end = std::chrono::steady_clock::now() + kSpinTime;
-    do {
-      for (int i = 0; i < kPausesPerClockRead; ++i) {
-        if (word.load(std::memory_order_acquire) != value) return;
-        pause_core();
-      }
-    } while (std::chrono::steady_clock::now() < end);
-  }
-  word.wait(value, std::memory_order_acquire);
 }
 
 }  // namespace terrace

@@ -98,6 +98,8 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
   row["test"] = r.test.name();
   row["model"] = run.engine.model_name();
   row["threads"] = run.threads;
+  row["cpus"] = run.engine.cpus().cpus();
+  row["waiting"] = name(run.engine.cpus().waiting);
   row["isa"] = kernels::name(run.engine.ops().isa);
   row["depth"] = r.test.depth;
   row["n_prompt"] = r.test.n_prompt;
@@ -139,8 +141,10 @@ void print_limits(const Options& o, const ReadBandwidth& bandwidth) {
 // --limits and no test: needs no model.
 Status run_limits(const Options& o) {
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), o.model.isa));
-  const std::size_t threads = o.model.threads ? *o.model.threads : default_thread_count();
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create({.n_workers = threads}));
+  TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
+                           choose_cpus(cpus_of_this_machine(), {o.model.threads, o.model.cpu_list}));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   TERRACE_ASSIGN_OR_RETURN(const ReadBandwidth bandwidth, measure_read_bandwidth(*pool, ops.isa, o.limits_buffer));
   print_limits(o, bandwidth);
   if (o.output == Output::kJson) print_json_line(nlohmann::ordered_json::array());
@@ -155,6 +159,7 @@ bool any_generates(const std::vector<BenchTest>& tests) {
 
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   Run run{engine, engine.parallel().n_workers(), std::nullopt};
   if (o.limits || any_generates(tests)) {
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,

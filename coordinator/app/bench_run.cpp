@@ -18,13 +18,6 @@ namespace {
 constexpr std::uint64_t kTokenSeed = 1;
 constexpr std::uint32_t kMostTokens = 1u << 24;
 
-std::vector<std::int32_t> random_tokens(std::size_t n, std::uint32_t vocabulary) {
-  std::mt19937_64 random(kTokenSeed);
-  std::vector<std::int32_t> tokens(n);
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % vocabulary);
-  return tokens;
-}
-
 // Counts the weights that steps read, by what the trunk's trace tells of their experts.
 class WeightCounter {
  public:
@@ -56,10 +49,7 @@ class WeightCounter {
 class Runner {
  public:
   Runner(Engine& engine, const BenchTest& test, std::size_t batch)
-      : engine_(engine),
-        test_(test),
-        batch_(batch),
-        tokens_(random_tokens(std::size_t{test.depth} + test.tokens(), engine.trunk().info().vocabulary)) {}
+      : engine_(engine), test_(test), batch_(batch), tokens_(bench_tokens(test, engine.trunk().info().vocabulary)) {}
 
   // Bytes of weights that the test's steps read; its time does not count.
   Result<std::uint64_t> count_weights() {
@@ -132,6 +122,13 @@ Result<std::uint32_t> parse_count(const std::string& flag, std::string_view text
 }
 
 }  // namespace
+
+std::vector<std::int32_t> bench_tokens(const BenchTest& test, std::uint32_t vocabulary) {
+  std::mt19937_64 random(kTokenSeed);
+  std::vector<std::int32_t> tokens(std::size_t{test.depth} + test.tokens());
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % vocabulary);
+  return tokens;
+}
 
 std::string BenchTest::name() const { return n_gen == 0 ? fmt::format("pp{}", n_prompt) : fmt::format("tg{}", n_gen); }
 

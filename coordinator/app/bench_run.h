@@ -35,6 +35,9 @@ std::vector<BenchTest> bench_tests(std::span<const std::uint32_t> depths, std::s
 // kContextFull: the first test that needs more positions than a stream can hold.
 Status check_fits(std::span<const BenchTest> tests, std::uint32_t context);
 
+// The tokens that the test is run on, those of its depth first: always the same for a vocabulary.
+std::vector<std::int32_t> bench_tokens(const BenchTest& test, std::uint32_t vocabulary);
+
 struct BenchOptions {
   std::uint32_t repeats = 5;
   std::uint32_t batch = 512;  // rows of one prompt step

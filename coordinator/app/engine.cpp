@@ -14,7 +14,6 @@
 #include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
-#include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/arch/architectures.h"
@@ -53,8 +52,11 @@ class Notes {
 
 // In the order in which they depend on each other; destroyed in reverse.
 struct Engine::Parts {
-  Parts(gguf::File opened, bool quiet) : file(std::move(opened)), notes(quiet) {}
+  Parts(CpuChoice chosen, gguf::File opened, bool quiet)
+      : cpus(std::move(chosen)), file(std::move(opened)), notes(quiet) {}
 
+  CpuChoice cpus;
+  ThreadAffinity on_cpu_list;  // of the thread that opens; all that are started here inherit it
   gguf::File file;
   Notes notes;
   kernels::CpuFeatures cpu = kernels::detect_cpu_features();
@@ -84,6 +86,8 @@ Engine::~Engine() = default;
 arch::Trunk& Engine::trunk() { return *parts_->trunk; }
 const kernels::Ops& Engine::ops() const { return parts_->ops; }
 Parallel& Engine::parallel() { return *parts_->pool; }
+const CpuChoice& Engine::cpus() const { return parts_->cpus; }
+Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
 const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
@@ -125,7 +129,7 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::s
   session_options.coordinator = coordinator_name();
   session_options.max_rows = options.batch;
   session_options.range_rows = legs::kPromptRangeRows;
-  session_options.may_spin = allowed_cpus() > pool->n_workers();
+  session_options.waiting = cpus.waiting;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> session,
                            legs::NodeSession::open(std::move(control), *transport, *session_model, session_options));
   std::uint64_t tenths = 0;
@@ -190,16 +194,19 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {
   const auto begin = std::chrono::steady_clock::now();
+  TERRACE_ASSIGN_OR_RETURN(CpuChoice cpus, choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_file(options));
   TERRACE_ASSIGN_OR_RETURN(gguf::File file, gguf::File::open(path));
   std::unique_ptr<Engine> engine(new Engine());
   engine->model_name_ = path.filename().string();
-  engine->parts_ = std::make_unique<Parts>(std::move(file), options.quiet);
+  engine->parts_ = std::make_unique<Parts>(std::move(cpus), std::move(file), options.quiet);
   Parts& p = *engine->parts_;
+  if (options.cpu_list) {
+    TERRACE_ASSIGN_OR_RETURN(p.on_cpu_list, ThreadAffinity::confine(p.cpus.usable));
+  }
 
   TERRACE_ASSIGN_OR_RETURN(p.ops, kernels::select_ops(p.cpu, options.isa));
-  const std::size_t threads = options.threads ? *options.threads : default_thread_count();
-  TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create({.n_workers = threads}));
+  TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create(p.cpus));
   TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment)));
 
   arch::TrunkOptions trunk;
@@ -211,8 +218,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   trunk.shift = p.experts.shift;
   TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, trunk, *p.dispatcher, *p.pool));
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
-                p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, threads,
+                p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, p.cpus.n_threads,
                 kernels::name(p.ops.isa));
+  p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;
 }

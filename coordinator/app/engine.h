@@ -12,6 +12,7 @@
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
+#include "common/threads/cpus.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
 #include "coordinator/legs/leg.h"
@@ -33,8 +34,12 @@ class Engine {
   const std::string& model_name() const { return model_name_; }
   arch::Trunk& trunk();
   const kernels::Ops& ops() const;
-  // The threads that compute here.
+  // The threads that compute here, and where they do.
   Parallel& parallel();
+  const CpuChoice& cpus() const;
+  // Pins the calling thread, as the one that takes the steps, to the first worker's CPU while the result lives. Threads
+  // that it starts meanwhile inherit that, so those that answer others are started before.
+  Result<ThreadAffinity> pin_step_thread() const;
   const std::vector<legs::Leg*>& legs() const;
   double load_ms() const { return load_ms_; }
 

@@ -101,6 +101,9 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
   json["model"] = engine.model_name();
   json["numerics_version"] = kNumericsVersion;
   json["seed"] = seed;
+  json["threads"] = engine.cpus().n_threads;
+  json["cpus"] = engine.cpus().cpus();
+  json["waiting"] = name(engine.cpus().waiting);
   print_json_line(json);
 }
 
@@ -148,6 +151,7 @@ Status run_generate(const CommandContext& context) {
     if (!stdout_is_written()) return Error(ErrorCode::kIo, kStdoutFailed);
     return {};
   };
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine->pin_step_thread());
   TERRACE_ASSIGN_OR_RETURN(const Generation g, generate(*engine, request, on_text));
   if (o.model.json)
     print_json(*engine, g, o.sampling.seed);

@@ -79,7 +79,8 @@ Result<Report> examine(const gguf::File& file, const InspectOptions& o, const En
     report.tokenizer_problem = problem_of(tokenizer.error(), file);
   if (o.manifest) {
     TERRACE_ASSIGN_OR_RETURN(const manifest::ModelExperts experts, manifest::find_experts(file));
-    TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create({.n_workers = default_thread_count()}));
+    TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus, choose_cpus(cpus_of_this_machine(), {}));
+    TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));
     TERRACE_ASSIGN_OR_RETURN(
         manifest::LoadedManifest loaded,
         manifest::load(file, experts, cache_directory(environment), *pool, [](std::uint64_t, std::uint64_t) {}));

@@ -8,6 +8,7 @@
 
 #include "common/base/console.h"
 #include "common/transport/address.h"
+#include "common/threads/options.h"
 
 namespace terrace::app {
 namespace {
@@ -55,10 +56,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a JSON file")
       .value_name("SPEC|FILE")
       .default_text("even, by id order");
-  table.add("threads", &options->threads, "threads that compute, here")
-      .short_name('t')
-      .range(1, 1024)
-      .default_text("the CPUs this process may use");
+  add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);
 }
 

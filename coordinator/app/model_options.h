@@ -18,8 +18,9 @@ namespace terrace::app {
 struct ModelOptions {
   std::filesystem::path model;  // empty: the demo model
   std::vector<std::string> nodes;
-  std::string share;  // empty: even by id order
-  std::optional<std::uint32_t> threads;
+  std::string share;                     // empty: even by id order
+  std::optional<std::uint32_t> threads;  // these two: CpuRequest
+  std::optional<std::string> cpu_list;
   std::optional<kernels::Isa> isa;
   std::uint32_t context = 0;  // 0: the model's
   kernels::KvType kv = kernels::KvType::kF16;

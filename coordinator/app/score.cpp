@@ -110,6 +110,7 @@ Status run_score(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_ASSIGN_OR_RETURN(const std::string content, read_content(o));
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine->pin_step_thread());
   arch::Trunk& trunk = engine->trunk();
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, content, *engine));
   if (o.chunk > trunk.context())

@@ -1,5 +1,6 @@
 // terrace status
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -46,6 +47,11 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"isa", s.isa},
           {"kernels", s.kernels},
           {"memory", {{"budget", s.memory_budget}, {"reserved", s.memory_reserved}, {"used", s.memory_used}}},
+          {"threads", s.threads},
+          {"cpus", s.cpus},
+          {"pinned", s.pinned},
+          {"waiting", s.waiting},
+          {"cpu_choice", s.cpu_choice},
           {"sessions", sessions}};
 }
 
@@ -66,6 +72,8 @@ void print_table(const legs::NodeStatus& s) {
             s.numerics_version, s.isa);
   print_out("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
             format_size(s.memory_used));
+  print_out("threads {}  CPUs {}{}  waits {}  ({})\n", s.threads, fmt::join(s.cpus, ","), s.pinned ? ", pinned" : "",
+            s.waiting, s.cpu_choice);
   print_out("kernels\n");
   for (const auto& [type, kernel] : s.kernels) print_out("  {:<6}  {}\n", type, kernel);
   print_sessions(s.sessions);

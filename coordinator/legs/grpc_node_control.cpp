@@ -270,6 +270,11 @@ NodeStatus from_message(const v1::StatusReply& reply) {
   node.memory_budget = reply.memory().budget();
   node.memory_reserved = reply.memory().reserved();
   node.memory_used = reply.memory().used();
+  node.threads = reply.cpus().threads();
+  node.cpus.assign(reply.cpus().cpus().begin(), reply.cpus().cpus().end());
+  node.pinned = reply.cpus().pinned();
+  node.waiting = printable(reply.cpus().waiting());
+  node.cpu_choice = printable(reply.cpus().why());
   for (const v1::SessionStatus& s : reply.sessions()) {
     NodeSessionStatus session;
     session.session = s.session();

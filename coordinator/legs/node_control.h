@@ -83,6 +83,11 @@ struct NodeStatus {
   std::string isa;
   std::map<std::string, std::string> kernels;                             // weight type -> kernel
   std::uint64_t memory_budget = 0, memory_reserved = 0, memory_used = 0;  // bytes
+  std::uint32_t threads = 0;                                              // that compute
+  std::vector<std::uint32_t> cpus;                                        // of each, or those that all share
+  bool pinned = false;
+  std::string waiting;     // "block" or "spin then park"
+  std::string cpu_choice;  // why these, for people
   std::vector<NodeSessionStatus> sessions;
 };
 

@@ -15,7 +15,6 @@ static_assert(sizeof(kernels::Pair) == sizeof(wire::Pair) && sizeof(RowRange) ==
 
 namespace {
 
-constexpr std::chrono::microseconds kSpin{20};
 constexpr std::chrono::milliseconds kWait{200};
 constexpr std::uint16_t kNone = 0xffff;
 
@@ -201,7 +200,8 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   open.send_ticket = 0;
   lane.waiting.push_back(&open);
   lane.reply_bytes += open.reply_bytes;
-  progress();
+  send_waiting(lane);
+  if (!lane.waiting.empty()) progress();  // for credit, or to hear why it cannot be sent
   if (lost_) {
     end(open);
     return *lost_;
@@ -291,10 +291,13 @@ Status NodeLeg::poll(OpenLane& lane) {
 }
 
 void NodeLeg::progress() {
-  for (OpenLane* lane : {latency_.get(), bulk_.get()}) {
-    if (lost_) return;
-    if (const Status polled = poll(*lane); !polled.ok()) (void)lost(polled.error());
-  }
+  for (OpenLane* lane : {latency_.get(), bulk_.get()})
+    if (lane->reply_bytes != 0) poll_or_lose(*lane);
+}
+
+void NodeLeg::poll_or_lose(OpenLane& lane) {
+  if (lost_) return;
+  if (const Status polled = poll(lane); !polled.ok()) (void)lost(polled.error());
 }
 
 // The transport may still hold rows that callers lent us: with their tickets collected they would be read too late.
@@ -322,14 +325,13 @@ Status NodeLeg::wait_for(OpenBatch& open) {
   open.lane->lane->expect_life();
   while (!lost_) {
     const auto waited = Clock::now() - start;
-    if (waited > kWait)
-      progress();  // the other lane too: its pings want an answer
-    else if (const Status polled = poll(*open.lane); !polled.ok())
-      return lost(polled.error());
+    poll_or_lose(*open.lane);
+    if (waited > kWait)  // the other lane too: its pings want an answer
+      for (OpenLane* lane : {latency_.get(), bulk_.get()}) poll_or_lose(*lane);
     if (lost_) break;
     if (open.done() && open.sent) return {};
     if (waited > options_.batch_timeout) return lost(not_answered(open));
-    if (options_.may_spin && waited < kSpin) continue;
+    if (options_.waiting == Waiting::kSpinThenPark && waited < kSpinTime) continue;
     if (const Status waiting = open.lane->lane->wait(kWait); !waiting.ok()) return lost(waiting.error());
   }
   return *lost_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/threads/waiting.h"
 #include "common/wire/messages.h"
 #include "coordinator/legs/lane.h"
 #include "coordinator/legs/leg.h"
@@ -24,7 +25,7 @@ struct NodeLegOptions {
   wire::BatchLimits limits;   // what this session may send; its max_ranges bounds the replies of a batch
   std::uint64_t experts = 0;  // slabs the node owns
   std::chrono::milliseconds batch_timeout{120'000};  // a node that is alive and still does not answer
-  bool may_spin = false;  // poll busily for a moment before blocking: only where a core is free for it
+  Waiting waiting = Waiting::kBlock;                 // collect()'s, for replies
 };
 
 class NodeLeg final : public Leg {
@@ -62,6 +63,7 @@ class NodeLeg final : public Leg {
   Status check_room(const OpenBatch& open, const OpenLane& lane) const;
   void send_waiting(OpenLane& lane);
   Status poll(OpenLane& lane);
+  void poll_or_lose(OpenLane& lane);  // poll(), and the node is lost where that fails
   Result<bool> take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
   Status check_reply(const OpenBatch& open, const wire::ReplyView& reply) const;
   Status add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed);

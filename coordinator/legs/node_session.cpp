@@ -142,7 +142,7 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
   options.name = control_->address();
   options.limits = limits_;
   options.batch_timeout = options_.batch_timeout;
-  options.may_spin = options_.may_spin;
+  options.waiting = options_.waiting;
   leg_ = std::make_unique<NodeLeg>(options, std::move(latency), std::move(bulk));
   return {};
 }

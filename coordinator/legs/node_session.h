@@ -14,6 +14,7 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/manifest/manifest.h"
+#include "common/threads/waiting.h"
 #include "common/transport/connection.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/lane.h"
@@ -36,10 +37,10 @@ struct SessionModel {
 };
 
 struct NodeSessionOptions {
-  std::string coordinator;         // our name, for the node's logs and status
-  std::uint32_t max_rows = 512;    // of a batch
-  std::uint32_t range_rows = 256;  // rows of a prompt batch's row range
-  bool may_spin = false;
+  std::string coordinator;            // our name, for the node's logs and status
+  std::uint32_t max_rows = 512;       // of a batch
+  std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
+  Waiting waiting = Waiting::kBlock;  // of the step's thread for replies
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};

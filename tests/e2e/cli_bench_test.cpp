@@ -38,6 +38,8 @@ void expect_row(const ordered_json& row, bool decode) {
   expect_shape(row, {{"test", "string"},
                      {"model", "string"},
                      {"threads", "number"},
+                     {"cpus", "array"},
+                     {"waiting", "string"},
                      {"isa", "string"},
                      {"depth", "number"},
                      {"n_prompt", "number"},

@@ -76,7 +76,10 @@ TEST(GenerateJson, HasTheNamedKeys) {
                      {"legs", "array"},
                      {"model", "string"},
                      {"numerics_version", "number"},
-                     {"seed", "number"}});
+                     {"seed", "number"},
+                     {"threads", "number"},
+                     {"cpus", "array"},
+                     {"waiting", "string"}});
   expect_shape(got["timings"], {{"load_ms", "number"},
                                 {"prompt_tokens", "number"},
                                 {"prompt_ms", "number"},

@@ -85,6 +85,11 @@ TEST(Status, Json_HasTheNamedKeys) {
                      {"isa", "string"},
                      {"kernels", "object"},
                      {"memory", "object"},
+                     {"threads", "number"},
+                     {"cpus", "array"},
+                     {"pinned", "boolean"},
+                     {"waiting", "string"},
+                     {"cpu_choice", "string"},
                      {"sessions", "array"}});
   EXPECT_EQ(got["listen"], node.address());
   EXPECT_EQ(got["state"], "ok");
@@ -105,13 +110,16 @@ TEST(Status, ASessionThatComputes_IsCountedLive) {
                                "--no-special"}));
   ordered_json session;
   EXPECT_TRUE(eventually([&] {
+    coordinator.kill(SIGSTOP);  // the run is short, and stands still while it is looked at
     const auto status = ordered_json::parse(run_terrace({"status", "--json", "--node", node.address()}).out);
-    if (status["sessions"].empty() || status["sessions"][0]["rows"] == 0) return !coordinator.running();
-    session = status["sessions"][0];
-    return true;
+    if (!status["sessions"].empty()) session = status["sessions"][0];
+    if (session.is_object() && session["rows"] != 0) return true;
+    coordinator.kill(SIGCONT);
+    return !coordinator.running();
   }));
-  ASSERT_TRUE(session.is_object()) << "the run was over before it could be seen\n" << coordinator.err();
+  ASSERT_TRUE(session.is_object() && session["rows"] != 0) << "it was never seen to compute\n" << coordinator.err();
   const std::string table = run_terrace({"status", "--node", node.address()}).out;
+  coordinator.kill(SIGCONT);
   EXPECT_NE(table.find("sessions\n  session "), std::string::npos) << table;
   for (const char* key : {"epoch", "experts", "batches", "rows", "pairs", "bytes_sent", "bytes_received", "compute_us"})
     EXPECT_TRUE(session.contains(key) && session[key].is_number()) << key;

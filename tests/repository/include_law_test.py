@@ -37,6 +37,7 @@ PLANTED = (
     ("tier_node/app/main.cpp", "#include <asio.hpp>\n", "Asio only"),
     ("tier_node/app/main.cpp", "#include <openssl/evp.h>\n", "OpenSSL only"),
     ("tier_node/app/main.cpp", "#include <pcre2.h>\n", "PCRE2 only"),
+    ("tier_node/app/main.cpp", "#include <hwloc.h>\n", "hwloc only"),
     ("tier_node/app/main.cpp", "#include <CLI/CLI.hpp>\n", "CLI11 only"),
     ("tier_node/app/main.cpp", "#include <toml++/toml.h>\n", "toml++ only"),
     ("tier_node/app/main.cpp", "#include <spdlog/spdlog.h>\n", "spdlog only"),

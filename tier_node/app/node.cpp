@@ -67,24 +67,22 @@ Result<std::map<std::string, std::string>> choose_kernels(const Machine& machine
   return chosen;
 }
 
-Result<NodeInfo> describe(const Machine& machine, const kernels::Ops& ops, std::size_t n_threads) {
+Result<NodeInfo> describe(const Machine& machine, const kernels::Ops& ops, const CpuChoice& cpus) {
   NodeInfo node;
   TERRACE_ASSIGN_OR_RETURN(node.kernels, choose_kernels(machine));
   node.isa = kernels::name(ops.isa);
-  node.threads = static_cast<std::uint32_t>(n_threads);
+  node.cpus = cpus;
   utsname system{};
   if (uname(&system) == 0) node.machine = system.machine;
   return node;
 }
 
-void log_start(const NodeInfo& node, const Machine& machine, const Budget& budget, const NodeOptions& options,
-               const Logger& log) {
+void log_start(const NodeInfo& node, const Machine& machine, const Budget& budget, const Logger& log) {
   log.info("instruction set {}{}; this CPU has {}", node.isa, machine.isa ? " (--isa)" : "", machine.cpu.describe());
   for (const auto& [type, kernel] : node.kernels) log.info("kernel for {}: {}", type, kernel);
   log.info("memory budget {} ({})", format_size(budget.bytes), budget.why);
   warn_of_budget(budget, log);
-  log.info("{} compute threads ({})", node.threads,
-           options.threads ? "--threads" : fmt::format("{} CPUs allowed", allowed_cpus()));
+  log.info("{}", node.cpus.describe());
 }
 
 Status self_check(const Machine& machine, const Logger& log) {
@@ -124,8 +122,10 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
              const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
   transport::TcpTransport transport;
-  TERRACE_ASSIGN_OR_RETURN(const auto data, DataServer::start({transport, sessions, loader, parallel, ops, log},
-                                                              listen.with_port(data_port), {}, {}));
+  TERRACE_ASSIGN_OR_RETURN(const auto data,
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting},
+                                             listen.with_port(data_port), {}, {}));
+  if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
     if (sessions.drained()) stop.notify();
@@ -153,10 +153,15 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   const Machine machine{kernels::detect_cpu_features(), options.isa};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
-  TERRACE_ASSIGN_OR_RETURN(const auto pool,
-                           Pool::create({.n_workers = options.threads ? *options.threads : default_thread_count()}));
-  TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, pool->n_workers()));
-  log_start(node, machine, budget, options, log);
+  TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
+                           choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+  ThreadAffinity on_cpu_list;  // of this thread; all that are started here inherit it
+  if (options.cpu_list) {
+    TERRACE_ASSIGN_OR_RETURN(on_cpu_list, ThreadAffinity::confine(cpus.usable));
+  }
+  TERRACE_ASSIGN_OR_RETURN(const auto pool, Pool::create(cpus));
+  TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, cpus));
+  log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));

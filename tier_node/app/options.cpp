@@ -1,5 +1,7 @@
 #include "tier_node/app/options.h"
 
+#include "common/threads/options.h"
+
 namespace terrace::node {
 
 OptionTable make_option_table(NodeOptions* options) {
@@ -18,10 +20,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .value_name("SIZE")
       .range(kLeastRam, kMostRam)
       .default_text("three quarters of what is available at start");
-  table.add("threads", &options->threads, "threads that compute")
-      .short_name('t')
-      .range(1, 1024)
-      .default_text("the CPUs this process may use");
+  add_cpu_options(table, &options->threads, &options->cpu_list);
   table
       .add_choice("isa", &options->isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
                   "use exactly this instruction set; refused where the CPU lacks it")

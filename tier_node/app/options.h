@@ -18,7 +18,8 @@ struct NodeOptions {
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
   std::filesystem::path model;             // empty: no copy of its own
   std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
-  std::optional<std::uint32_t> threads;    // empty: default_thread_count()
+  std::optional<std::uint32_t> threads;    // these two: CpuRequest
+  std::optional<std::string> cpu_list;
   std::optional<kernels::Isa> isa;
   LogOptions log;
 };

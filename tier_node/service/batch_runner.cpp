@@ -25,7 +25,8 @@ BatchRunner::BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool&
 
 Status BatchRunner::run(const Work& work, FunctionRef<void(OutFramePtr)> emit,
                         kernels::Executor::BetweenSlices between_slices) {
-  for (std::size_t index = 0; index < work.batch.ranges.size(); ++index) {
+  const std::size_t n_ranges = work.batch.ranges.size();
+  for (std::size_t index = 0; index < n_ranges; ++index) {
     const Range range = select_range(work, index);
     OutFramePtr reply = frames_.take();
     reply->form = work.batch.info.form;

@@ -21,7 +21,8 @@ class BatchRunner {
   // All are borrowed. Two runners may share `parallel` as long as one runs only inside the other's hook.
   BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames);
 
-  // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows.
+  // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows. From the
+  // last call on `work` is not touched any more: it may belong to another thread by then.
   // between_slices: as for the Executor; false ends the batch with kDeadline, ranges already emitted stand.
   Status run(const Work& work, FunctionRef<void(OutFramePtr)> emit, kernels::Executor::BetweenSlices between_slices);
 

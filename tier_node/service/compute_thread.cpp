@@ -1,6 +1,7 @@
 #include "tier_node/service/compute_thread.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <utility>
 
@@ -23,7 +24,9 @@ ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FrameP
                              CompletionSink& sink)
     : outer_(parallel, ops, frames), inner_(parallel, ops, frames), queue_(queue), sink_(sink), thread_([this] {
         loop();
-      }) {}
+      }) {
+  pthread_setname_np(thread_.native_handle(), "terrace-compute");
+}
 
 ComputeThread::~ComputeThread() {
   stopping_.store(true, std::memory_order_relaxed);
@@ -32,19 +35,17 @@ ComputeThread::~ComputeThread() {
 }
 
 void ComputeThread::loop() {
-  while (Work* work = queue_.pop()) run(*work, outer_, work->batch.info.priority == wire::Priority::kPrompt);
+  while (Work* work = queue_.pop()) run(*work, outer_, sink_, work->batch.info.priority == wire::Priority::kPrompt);
 }
 
 bool ComputeThread::between_slices(const Work& work, bool let_decode_pass) {
   if (let_decode_pass)
-    while (Work* urgent = queue_.try_pop_decode()) run(*urgent, inner_, false);
+    while (Work* urgent = queue_.try_pop_decode()) run(*urgent, inner_, sink_, false);
   return !work.cancelled.load(std::memory_order_relaxed) && !stopping_.load(std::memory_order_relaxed);
 }
 
-void ComputeThread::run(Work& work, BatchRunner& runner, bool let_decode_pass) {
-  Completion end;
-  end.work = &work;
-  end.last = true;
+void ComputeThread::run(Work& work, BatchRunner& runner, CompletionSink& sink, bool let_decode_pass) {
+  bool ended = false;  // with its last reply, and `work` is the I/O thread's again: one wake-up tells both
   Status done = check_in_time(work);
   if (done.ok()) {
     Counters& counters = work.session->counters();
@@ -54,17 +55,14 @@ void ComputeThread::run(Work& work, BatchRunner& runner, bool let_decode_pass) {
           counters.rows += reply->reply.n_rows;
           counters.pairs += reply->reply.n_pairs;
           counters.compute_us += reply->reply.compute_us;
+          ended = reply->reply.range_index + 1 == work.batch.info.n_ranges;
           // Before its last reply leaves: who has that and asks for Status finds the batch counted.
-          if (reply->reply.range_index + 1 == work.batch.info.n_ranges) counters.batches += 1;
-          Completion completion;
-          completion.work = &work;
-          completion.reply = std::move(reply);
-          sink_.post(std::move(completion));
+          if (ended) counters.batches += 1;
+          sink.post({&work, std::move(reply), std::nullopt, ended});
         },
         [&] { return between_slices(work, let_decode_pass); });
   }
-  if (!done.ok()) end.error = done.error();
-  sink_.post(std::move(end));
+  if (!ended) sink.post({&work, nullptr, done.ok() ? std::nullopt : std::optional(done.error()), true});
 }
 
 }  // namespace terrace::node

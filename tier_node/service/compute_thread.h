@@ -1,12 +1,14 @@
 // The one thread that computes: takes batches from the queue, runs them on the pool, hands replies to the I/O thread.
 //
 // A prompt batch is worked in slices; between two of them every decode batch that waits is run first, on an executor
-// of its own. A decode batch is not interrupted.
+// of its own. A decode batch is not interrupted. Another thread may run a batch that it has claimed from the queue.
 #pragma once
 
 #include <thread>
 
 #include "common/base/parallel.h"
+#include "common/base/result.h"
+#include "common/threads/cpu_set.h"
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/batch_runner.h"
 #include "tier_node/service/work.h"
@@ -23,9 +25,14 @@ class ComputeThread {
   ComputeThread(const ComputeThread&) = delete;
   ComputeThread& operator=(const ComputeThread&) = delete;
 
+  // Computes on the calling thread what that has claimed; completions go to `sink`.
+  void run_claimed(Work& work, CompletionSink& sink) { run(work, inner_, sink, false); }
+  // Keeps the thread on these CPUs. kIo: the system refuses.
+  Status pin(const CpuSet& cpus) { return confine(thread_, cpus); }
+
  private:
   void loop();
-  void run(Work& work, BatchRunner& runner, bool let_decode_pass);
+  void run(Work& work, BatchRunner& runner, CompletionSink& sink, bool let_decode_pass);
   bool between_slices(const Work& work, bool let_decode_pass);
 
   BatchRunner outer_;

@@ -93,6 +93,14 @@ v1::AssignProgress to_message(const AssignProgress& progress) {
   return message;
 }
 
+void describe_cpus(const CpuChoice& cpus, v1::CpuStatus& message) {
+  message.set_threads(cpus.n_threads);
+  message.mutable_cpus()->Assign(cpus.cpus().begin(), cpus.cpus().end());
+  message.set_pinned(!cpus.pinned.empty());
+  message.set_waiting(name(cpus.waiting));
+  message.set_why(cpus.why);
+}
+
 void describe_session(Session& session, v1::SessionStatus& message) {
   const Session::EpochSummary epoch = session.newest_epoch();
   const Counters& counters = session.counters();
@@ -152,7 +160,7 @@ class NodeService final : public v1::Node::Service {
     reply->mutable_kernels()->insert(info_.kernels.begin(), info_.kernels.end());
     reply->set_memory_budget(memory.budget);
     reply->set_memory_free(memory.budget - memory.reserved);
-    reply->set_threads(info_.threads);
+    reply->set_threads(info_.cpus.n_threads);
     reply->set_data_port(info_.data_port);
     for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
     reply->set_machine(info_.machine);
@@ -280,6 +288,7 @@ class NodeService final : public v1::Node::Service {
     reply.mutable_memory()->set_budget(memory.budget);
     reply.mutable_memory()->set_reserved(memory.reserved);
     reply.mutable_memory()->set_used(memory.used);
+    describe_cpus(info_.cpus, *reply.mutable_cpus());
     for (const SessionRef& session : sessions_.all()) describe_session(*session, *reply.add_sessions());
     return reply;
   }

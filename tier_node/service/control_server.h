@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "common/threads/cpus.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
 
@@ -19,7 +20,7 @@ namespace terrace::node {
 struct NodeInfo {
   std::string isa;
   std::map<std::string, std::string> kernels;  // weight type -> kernel
-  std::uint32_t threads = 0;
+  CpuChoice cpus;
   std::uint16_t data_port = 0;
   std::string machine;  // "x86_64"
 };

@@ -1,5 +1,8 @@
 // The data plane: one I/O thread that accepts connections, checks who they are, decodes frames, keeps credit, and
-// sends what the compute thread and the slab loader hand back. It computes nothing and waits for nobody.
+// sends what the compute thread and the slab loader hand back. It computes nothing and waits for nobody, with one
+// exception: where one thread computes and waits block (one core), it computes small decode batches itself while the
+// compute thread has nothing to do. Handing one over and back would cost two switches of threads on the core that both
+// need; a ping is late by one such batch at the most.
 //
 // A connection that breaks a rule ends its session with an error that says which; every other goes on. Rules and
 // answers: docs/wire.md.
@@ -20,6 +23,7 @@
 #include "common/base/log.h"
 #include "common/base/parallel.h"
 #include "common/base/result.h"
+#include "common/threads/waiting.h"
 #include "common/transport/connection.h"
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/compute_thread.h"
@@ -47,6 +51,7 @@ class DataServer final : public CompletionSink {
     Parallel& parallel;
     const kernels::Ops& ops;
     Logger log;
+    Waiting waiting = Waiting::kSpinThenPark;  // kBlock: one core
   };
 
   // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
@@ -58,6 +63,9 @@ class DataServer final : public CompletionSink {
   ~DataServer() override;
   DataServer(const DataServer&) = delete;
   DataServer& operator=(const DataServer&) = delete;
+
+  // Keeps the compute thread on these CPUs: it is the pool's worker 0. Once, directly after the start. kIo.
+  Status pin_compute_thread(const CpuSet& cpus) { return compute_->pin(cpus); }
 
   std::uint16_t port() const { return port_; }
   // A session has ended: look. Any thread.
@@ -72,11 +80,27 @@ class DataServer final : public CompletionSink {
     std::span<const std::byte> frame;
   };
 
+  // What the wait found, of what it waited for.
+  struct Ready {
+    bool listener = false;
+    bool event = false;  // wake()
+  };
+
+  // Handles completions of what the I/O thread computes itself, at once.
+  class Here final : public CompletionSink {
+   public:
+    explicit Here(DataServer& server) : server_(server) {}
+    void post(Completion completion) override { server_.on_completion(completion); }
+
+   private:
+    DataServer& server_;
+  };
+
   DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
              const DataServerOptions& options);
 
   void loop();
-  void wait(bool more_to_do);
+  Ready wait(bool more_to_do);
   int next_timeout_ms() const;
   void begin_stop();
 
@@ -101,6 +125,7 @@ class DataServer final : public CompletionSink {
   Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   void on_cancel(Peer& peer, std::uint64_t sequence);
 
+  bool compute_here();
   void take_handed_back();
   void on_completion(Completion& completion);
   void return_credit(Work& work, Peer& peer);
@@ -112,6 +137,8 @@ class DataServer final : public CompletionSink {
   std::unique_ptr<transport::Listener> listener_;  // null when stopping
   const int event_fd_;
   const std::uint16_t port_;
+  const bool computes_here_;
+  Here here_{*this};
   std::atomic<bool> stop_requested_ = false;
 
   FramePool frames_;

@@ -176,7 +176,7 @@ Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<cons
   work.arrived = std::chrono::steady_clock::now();
   work.cancelled.store(false, std::memory_order_relaxed);
   peer.works().push_back(&work);
-  queue_.push(work);
+  queue_.push(work, computes_here_ ? WorkQueue::Wake::kLater : WorkQueue::Wake::kNow);
   return {};
 }
 
@@ -222,14 +222,15 @@ void DataServer::on_completion(Completion& completion) {
   Work& work = *completion.work;
   Peer* const peer = find(work.peer);
   const bool wanted = peer->state() == Peer::State::kOpen && !work.cancelled.load(std::memory_order_relaxed);
-  if (completion.reply) {
-    if (!wanted) return frames_.give(std::move(completion.reply));
+  if (completion.reply && wanted) {
     // The last reply says that the next batch may come; this one's memory is free before that can have arrived.
-    if (completion.reply->reply.range_index + 1 == work.batch.info.n_ranges) return_credit(work, *peer);
-    return peer->send_reply(work, std::move(completion.reply));
+    if (completion.last) return_credit(work, *peer);
+    peer->send_reply(work, std::move(completion.reply));
+  } else if (completion.reply) {
+    frames_.give(std::move(completion.reply));
   }
   if (wanted && completion.error) peer->send_error(work.batch.sequence, *completion.error);
-  finish_work(work);
+  if (completion.last) finish_work(work);
 }
 
 void DataServer::return_credit(Work& work, Peer& peer) {

@@ -31,6 +31,9 @@ class Peer {
   const SessionRef& session() const { return session_; }
   wire::Lane lane() const { return lane_; }
   transport::Connection& connection() { return *connection_; }
+  // Whether the last wait found that its descriptor has something to say.
+  bool ready() const { return ready_; }
+  void set_ready(bool ready) { ready_ = ready; }
   // Of kMute: for the hello; of kClosing: for the rest.
   TimePoint deadline() const { return deadline_; }
   std::string name() const;  // "127.0.0.1:50122 (lane latency, session 00ab.. of box7)"
@@ -93,6 +96,7 @@ class Peer {
   std::uint64_t last_sequence_ = 0;  // that came with a frame that uses credit
   std::uint64_t next_sequence_ = 1;  // of our own frames that answer none
   std::size_t held_ = 0;
+  bool ready_ = true;  // accepted just now: perhaps its hello came with it
   std::vector<OpenSend> open_sends_;
   std::uint64_t unread_bytes_ = 0;  // of replies in open_sends_
   std::vector<Work*> works_;        // queued or running

@@ -30,10 +30,11 @@ struct Work {
   Work* next = nullptr;  // in its queue
 };
 
-// What the compute thread hands back: one for each range, then one that ends the batch.
+// What the compute thread hands back: one for each range. The last one ends the batch; where the batch failed it has no
+// reply.
 struct Completion {
   Work* work = nullptr;
-  OutFramePtr reply;           // a range's reply; absent in the last one
+  OutFramePtr reply;           // a range's reply
   std::optional<Error> error;  // the batch failed; only in the last one
   bool last = false;
 };

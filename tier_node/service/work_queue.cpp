@@ -4,7 +4,7 @@
 
 namespace terrace::node {
 
-void WorkQueue::push(Work& work) {
+void WorkQueue::push(Work& work, Wake wake) {
   work.next = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -18,7 +18,28 @@ void WorkQueue::push(Work& work) {
       line->last = &work;
     }
   }
+  if (wake == Wake::kNow) filled_.notify_one();
+}
+
+void WorkQueue::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!any()) return;
+  }
   filled_.notify_one();
+}
+
+Work* WorkQueue::claim(std::uint32_t max_pairs) {
+  const std::lock_guard lock(mutex_);
+  Lines& decode = lines_[static_cast<std::size_t>(wire::Priority::kDecode)];
+  if (popped_ || stopped_ || decode.empty() || decode.front().first->batch.info.n_pairs > max_pairs) return nullptr;
+  claimed_ = true;
+  return pop_front(decode);
+}
+
+void WorkQueue::unclaim() {
+  const std::lock_guard lock(mutex_);
+  claimed_ = false;
 }
 
 Work* WorkQueue::pop_front(Lines& lines) {
@@ -33,12 +54,12 @@ Work* WorkQueue::pop_front(Lines& lines) {
 
 Work* WorkQueue::pop() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    if (stopped_) return nullptr;
-    for (Lines& lines : lines_)
-      if (Work* work = pop_front(lines)) return work;
-    filled_.wait(lock);
-  }
+  popped_ = false;
+  filled_.wait(lock, [this] { return stopped_ || (any() && !claimed_); });
+  if (stopped_) return nullptr;
+  popped_ = true;
+  Work* const decode = pop_front(lines_[static_cast<std::size_t>(wire::Priority::kDecode)]);
+  return decode != nullptr ? decode : pop_front(lines_[static_cast<std::size_t>(wire::Priority::kPrompt)]);
 }
 
 Work* WorkQueue::try_pop_decode() {

@@ -79,7 +79,11 @@ class TcpConnection final : public Connection {
     if (state_ == State::kReported) return 0;
     if (state_ == State::kOpen) write();
     std::size_t n = report_sent(out);
-    if (state_ < State::kClosed) n += receive(out.subspan(n));
+    // Right after a send nothing has come yet, and asking costs a system call. What has come all the same makes
+    // wait_fd() readable, and every second call at least does read.
+    const bool only_sent = n > 0 && drained_ && !frames_ready_ && state_ == State::kOpen;
+    drained_ = false;
+    if (state_ < State::kClosed && !only_sent) n += receive(out.subspan(n));
     n += report_sent(out.subspan(n));
     return n + report_closed(out.subspan(n));
   }
@@ -141,10 +145,8 @@ class TcpConnection final : public Connection {
         check_paused();
         return n;
       }
-      if (moved >= kPollBytes) return n;
-      const std::size_t bytes = read();
-      if (bytes == 0) return n;
-      moved += bytes;
+      if (moved >= kPollBytes || drained_) return n;
+      moved += read();
     }
   }
 
@@ -164,7 +166,8 @@ class TcpConnection final : public Connection {
     return out.size();
   }
 
-  // One read; 0: nothing came, or the link has ended.
+  // One read; its bytes. It drained the socket when it got less than it asked for: trying again would only say so. What
+  // comes later, the end of the link too, makes wait_fd() readable.
   std::size_t read() {
     const auto space = reader_.space();
     const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(space[0].data(), space[0].size()),
@@ -173,6 +176,7 @@ class TcpConnection final : public Connection {
     std::size_t bytes = 0;
     do bytes = socket_.read_some(buffers, error);
     while (error == asio::error::interrupted);
+    drained_ = bytes < space[0].size() + space[1].size();
     if (!error) {
       stats_.bytes_received += bytes;
       reader_.filled(bytes);
@@ -237,6 +241,7 @@ class TcpConnection final : public Connection {
   FrameReader reader_;
   State state_ = State::kOpen;
   bool frames_ready_ = false;
+  bool drained_ = false;  // the last poll() left nothing in the socket
   Error reason_{ErrorCode::kInternal, "the connection is open"};
   TransportStats stats_;
 };

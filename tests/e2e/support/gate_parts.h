@@ -44,6 +44,7 @@ class GateCoordinator {
   GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                   std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {});
 
+  arch::Trunk& trunk() { return *trunk_; }
   GateRun run(const std::vector<std::int32_t>& prompt, std::uint32_t batch, std::uint64_t max_tokens);
 
  private:

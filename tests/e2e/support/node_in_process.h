@@ -19,7 +19,8 @@ namespace terrace::test {
 class NodeInProcess {
  public:
   // `transport` is borrowed; throws when it cannot start.
-  NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits);
+  NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
+                Waiting waiting = Waiting::kSpinThenPark);
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC

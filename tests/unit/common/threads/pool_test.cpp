@@ -14,8 +14,6 @@
 namespace terrace {
 namespace {
 
-using Waiting = PoolOptions::Waiting;
-
 class PoolTest : public ::testing::TestWithParam<std::tuple<std::size_t, Waiting>> {
  protected:
   PoolTest()
@@ -96,7 +94,7 @@ TEST_P(PoolTest, MayBeUsedFromOneThreadAfterAnother) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, PoolTest,
                          ::testing::Combine(::testing::Values(1, 2, 4, 9),
-                                            ::testing::Values(Waiting::kSleep, Waiting::kSpinThenSleep)));
+                                            ::testing::Values(Waiting::kBlock, Waiting::kSpinThenPark)));
 
 TEST(Pool, StartedAndEndedAtOnce_NothingHangs) {
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(Pool::create({.n_workers = 4}).ok());
@@ -108,6 +106,53 @@ TEST(Pool, ImpossibleNumbersAreRefused) {
     ASSERT_FALSE(pool.ok());
     EXPECT_EQ(pool.error().code(), ErrorCode::kInvalidArgument);
   }
+}
+
+// Each worker notes where it may run. Items wait for each other, so that every worker has one.
+std::vector<CpuSet> masks_of(Pool& pool) {
+  std::vector<CpuSet> masks(pool.n_workers());
+  std::atomic<std::size_t> here = 0;
+  pool.run(pool.n_workers(), [&](std::size_t, std::size_t worker) {
+    masks[worker] = affinity_of_this_thread();
+    ++here;
+    while (here < pool.n_workers()) std::this_thread::yield();
+  });
+  return masks;
+}
+
+TEST(Pool, ThreadsArePinned_TheCallerWhenItSaysSo) {
+  const CpuSet mine = affinity_of_this_thread();
+  const std::vector<std::uint32_t> cpus = {mine.front(), mine.back(), mine.front()};
+  const auto pool = Pool::create({.n_workers = 3, .cpus = cpus}).value();
+  EXPECT_EQ(masks_of(*pool), (std::vector<CpuSet>{mine, {mine.back()}, {mine.front()}}));
+  {
+    const auto pinned = pool->pin_caller();
+    ASSERT_TRUE(pinned.ok());
+    EXPECT_EQ(masks_of(*pool), (std::vector<CpuSet>{{mine.front()}, {mine.back()}, {mine.front()}}));
+  }
+  EXPECT_EQ(affinity_of_this_thread(), mine);
+}
+
+TEST(Pool, WithoutCpus_ItsThreadsRunWhereItsMakerMay) {
+  const CpuSet mine = affinity_of_this_thread();
+  const auto pool = Pool::create({.n_workers = 3}).value();
+  const auto pinned = pool->pin_caller();
+  ASSERT_TRUE(pinned.ok());
+  EXPECT_EQ(masks_of(*pool), std::vector<CpuSet>(3, mine));
+}
+
+TEST(Pool, OfAChoice_HasItsThreads) {
+  CpuChoice choice;
+  choice.n_threads = 2;
+  choice.pinned = {affinity_of_this_thread().front(), affinity_of_this_thread().front()};
+  EXPECT_EQ(Pool::create(choice).value()->n_workers(), 2u);
+}
+
+TEST(Pool, CpuThatIsNotThere_IsAnError) {
+  const auto pool = Pool::create({.n_workers = 2, .cpus = {0, 60000}});
+  ASSERT_FALSE(pool.ok());
+  EXPECT_EQ(pool.error().code(), ErrorCode::kIo);
+  EXPECT_EQ(pool.error().text(), "a thread cannot be kept on CPU 60000: Invalid argument");
 }
 
 }  // namespace

@@ -150,6 +150,8 @@ TEST(TerraceNode, WrongUse_ExitTwoAndNamesIt) {
       {{"--listen", "9000"}, "HOST:PORT"},
       {{"--listen", "127.0.0.1:99999"}, "HOST:PORT"},
       {{"--threads", "0"}, "threads"},
+      {{"--cpu-list", "3-0"}, "--cpu-list: \"3-0\": ends before it begins"},
+      {{"--cpu-list", "65000"}, "--cpu-list: there is no CPU 65000; this machine has "},
       {{"--ram", "-1"}, "ram"},
       {{"--ram", "0"}, "--ram: '0' is not a size from 1M to 1024T"},
       {{"--ram", "4K"}, "--ram: '4K' is not a size from 1M to 1024T"},
@@ -200,7 +202,8 @@ TEST(TerraceNode, HelpAndPrintConfig_ShowEveryFlag) {
   std::string help, config;
   EXPECT_EQ(run({"--help"}, &help), 0);
   EXPECT_EQ(run({"--print-config"}, &config), 0);
-  for (const char* flag : {"listen", "data-port", "model", "ram", "threads", "isa", "log-level", "log-json"}) {
+  for (const char* flag :
+       {"listen", "data-port", "model", "ram", "threads", "cpu-list", "isa", "log-level", "log-json"}) {
     EXPECT_THAT(help, HasSubstr(std::string("--") + flag));
     EXPECT_THAT(config, HasSubstr(flag));
   }

@@ -30,7 +30,6 @@ class ControlServerTest : public ::testing::Test {
     NodeInfo info;
     info.isa = "avx2";
     info.kernels = {{"Q8_0", "dot_rows_q8_0_avx2"}};
-    info.threads = 1;
     info.data_port = static_cast<std::uint16_t>(std::stoi(node_->address().substr(node_->address().rfind(':') + 1)));
     control_ = must(ControlServer::start("127.0.0.1:0", node_->sessions(), node_->loader(), info));
     stub_ = v1::Node::NewStub(grpc::CreateChannel(control_->address(), grpc::InsecureChannelCredentials()));

@@ -255,36 +255,6 @@ TEST_F(DataServerTest, Ping_PongWithTheSameSequence) {
 
 // ---- order ----------------------------------------------------------------------------------------------------------
 
-TEST_F(DataServerTest, DecodeBatch_OvertakesThePromptBetweenItsSlices) {
-  NodeParts node(model_);
-  node.serve();
-  const SessionRef session = node.ready_session();
-  LaneClient bulk = node.connect(*session, wire::Lane::kBulk), latency = node.connect(*session, wire::Lane::kLatency);
-  bulk.greet();
-  latency.greet();
-  const TestBatch prompt(model_, 0, 512, 8, kSeed), decode(model_, 1, 1, 2, kSeed);
-
-  node.gate().close();
-  const std::uint64_t prompt_sequence = bulk.send_batch(prompt, 1, wire::Priority::kPrompt);
-  node.gate().await_standstill();  // inside the prompt's first slice
-  const std::uint64_t decode_sequence = latency.send_batch(decode, 1);
-  latency.send_plain(wire::FrameType::kPing, 1);
-  ASSERT_EQ(latency.receive_answer()->type(), wire::FrameType::kPong);  // so the batch is in the queue
-
-  std::optional<test::ReceivedFrame> reply;
-  while (!reply) {
-    node.gate().permit_one();
-    reply = latency.receive_answer(std::chrono::milliseconds(20));
-    ASSERT_FALSE(bulk.receive_answer(std::chrono::milliseconds(0))) << "the prompt was answered first";
-  }
-  EXPECT_EQ(reply->header().sequence, decode_sequence);
-  std::vector<std::int64_t> sums(decode.d_model());
-  test::add_reply_sums(*reply, decode, *session, sums);
-  EXPECT_EQ(sums, decode.expected(model_));
-  node.gate().open();
-  EXPECT_EQ(collect(bulk, prompt, *session, prompt_sequence), prompt.expected(model_));
-}
-
 TEST_F(DataServerTest, CancelledWhileQueued_NoReplyAndTheCreditComesBack) {
   NodeParts node(model_);
   node.serve();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <thread>
 
@@ -69,6 +70,38 @@ TEST_F(WorkQueueTest, Remove_FirstMiddleLastAndByPeer) {
   push(a_, 6, kPrompt, 0);
   EXPECT_EQ(queue_.remove(0, 0)->batch.sequence, 2u);
   EXPECT_EQ(pop_all(2), (std::vector<std::uint64_t>{4, 6}));
+}
+
+TEST_F(WorkQueueTest, Claim_TakesASmallDecodeBatchWhileTheOtherThreadIsIdle) {
+  EXPECT_EQ(queue_.claim(8), nullptr) << "nothing waits";
+  push(a_, 1, kPrompt);
+  EXPECT_EQ(queue_.claim(8), nullptr) << "prompts are the compute thread's";
+  Work& large = work(a_, 2, kDecode);
+  large.batch.info.n_pairs = 9;
+  queue_.push(large);
+  EXPECT_EQ(queue_.claim(8), nullptr) << "too large";
+  EXPECT_EQ(queue_.claim(9), &large);
+  queue_.unclaim();
+  EXPECT_EQ(queue_.pop()->batch.sequence, 1u);
+  push(a_, 3, kDecode);
+  EXPECT_EQ(queue_.claim(8), nullptr) << "the compute thread has the prompt";
+  EXPECT_EQ(queue_.pop()->batch.sequence, 3u);
+}
+
+TEST_F(WorkQueueTest, WhileOneIsClaimed_TheComputeThreadGetsNone) {
+  push(a_, 1, kDecode);
+  push(a_, 2, kDecode);
+  ASSERT_NE(queue_.claim(8), nullptr);
+  std::atomic<bool> unclaimed = false;
+  std::thread computing([&] {
+    EXPECT_EQ(queue_.pop()->batch.sequence, 2u);
+    EXPECT_TRUE(unclaimed) << "two computed at once";
+  });
+  for (int i = 0; i < 100; ++i) std::this_thread::yield();
+  unclaimed = true;
+  queue_.unclaim();
+  queue_.wake();
+  computing.join();
 }
 
 TEST_F(WorkQueueTest, Stop_EndsTheWait) {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "common/transport/loopback/loopback.h"
 #include "tests/unit/tier_node/support/lane_client.h"
@@ -29,6 +31,7 @@ class GatedParallel final : public Parallel {
       changed_.wait(lock, [this] { return open_ || permits_ > 0; });
       --waiting_;
       if (!open_) --permits_;
+      runners_.insert(std::this_thread::get_id());
     }
     for (std::size_t item = 0; item < n_items; ++item) fn(item, 0);
   }
@@ -46,6 +49,11 @@ class GatedParallel final : public Parallel {
     ++permits_;
     changed_.notify_all();
   }
+  // The threads that have called run() since this was last asked.
+  std::set<std::thread::id> take_runners() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(runners_, {});
+  }
   // Until the compute thread stands at the gate without a permit.
   void await_standstill() {
     std::unique_lock lock(mutex_);
@@ -58,6 +66,7 @@ class GatedParallel final : public Parallel {
   bool open_ = true;
   int permits_ = 0;
   int waiting_ = 0;
+  std::set<std::thread::id> runners_;
 };
 
 struct NodeSettings {
@@ -69,6 +78,7 @@ struct NodeSettings {
     return options;
   }();
   bool own_model = true;
+  Waiting waiting = Waiting::kSpinThenPark;
 };
 
 class NodeParts {
@@ -92,8 +102,9 @@ class NodeParts {
   void serve() { serve(loopback_, "node:9001"); }
   void serve(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
-    server_ = must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent()}, address, {},
-                                     settings_.data));
+    server_ =
+        must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting},
+                               address, {}, settings_.data));
     address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
     sessions_->on_change([this] { server_->wake(); });
   }

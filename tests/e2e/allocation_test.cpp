@@ -1,0 +1,114 @@
+// A decode step of the whole system allocates nothing once warm: coordinator and node in one process, each operator new
+// of any thread counted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "common/transport/loopback/loopback.h"
+#include "common/transport/tcp/tcp.h"
+#include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/legs/node_session.h"
+#include "kernels/cpu/ops/args.h"
+#include "tests/e2e/support/gate_parts.h"
+#include "tests/e2e/support/node_in_process.h"
+#include "tests/unit/count_allocations.h"
+
+namespace terrace {
+namespace {
+
+using test::GateCoordinator;
+using test::GateModel;
+using test::must;
+
+constexpr std::uint32_t kBlock = kernels::kKvBlockPositions;
+constexpr int kWarmUp = 3;  // blocks
+
+// One stream that is decoded block of positions by block. A new block is memory that the cache takes, once for 32
+// tokens: the step that begins it is not counted.
+class Decoding {
+ public:
+  explicit Decoding(arch::Trunk& trunk) : trunk_(trunk), stream_(must(trunk.open_stream())) {}
+  ~Decoding() { trunk_.close_stream(stream_); }
+  Decoding(const Decoding&) = delete;
+  Decoding& operator=(const Decoding&) = delete;
+
+  // operator new of all threads during the 31 steps behind the first of a block.
+  std::size_t next_block() {
+    step();
+    const std::size_t before = test::allocations();
+    for (std::uint32_t i = 1; i < kBlock; ++i) step();
+    return test::allocations() - before;
+  }
+
+ private:
+  void step() {
+    const std::uint32_t position = trunk_.length(stream_);
+    const arch::StepRow row = {stream_, position, static_cast<std::int32_t>(position * 37 % 1000), true};
+    const auto result = trunk_.step({&row, 1});
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    ASSERT_TRUE(result->failed.empty());
+  }
+
+  arch::Trunk& trunk_;
+  arch::StreamId stream_;
+};
+
+TEST(DecodeAllocations, HostAlone_None) {
+  const GateModel model;
+  GateCoordinator coordinator(model, model.share({}, "host=0-31"), model.slabs.lookup(), model.kernels);
+  Decoding decoding(coordinator.trunk());
+  for (int i = 0; i < kWarmUp; ++i) decoding.next_block();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(decoding.next_block(), 0u) << "block " << i;
+}
+
+struct Case {
+  const char* name;
+  bool tcp;
+  Waiting waiting;
+  const char* host;  // its experts; the node has the others
+  const char* node;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class DecodeAllocationsWithNode : public testing::TestWithParam<Case> {};
+
+TEST_P(DecodeAllocationsWithNode, NoneOnEitherSide) {
+  const Case c = GetParam();
+  const GateModel model;
+  transport::TcpTransport tcp;
+  transport::LoopbackTransport loopback;
+  transport::Transport& transport = c.tcp ? static_cast<transport::Transport&>(tcp) : loopback;
+  test::NodeInProcess node(transport, {}, c.waiting);
+  const legs::SessionModel session_model = model.session_model(model.kernels);
+  legs::NodeSessionOptions options;
+  options.waiting = c.waiting;
+  const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), transport,
+                                                    session_model, options));
+  const legs::OwnerTable owners = model.share({node.address()}, c.host + node.address() + c.node);
+  ASSERT_TRUE(session->take_share(owners, 1, [](const legs::ShareProgress&) {}).ok());
+  GateCoordinator coordinator(model, owners, model.slabs.lookup(), model.kernels, {&session->leg()});
+  Decoding decoding(coordinator.trunk());
+  for (int i = 0; i < kWarmUp; ++i) decoding.next_block();
+  // gRPC renews the lease every few seconds and allocates as it likes: a block that it leaves alone shows what ours do.
+  std::size_t least = ~std::size_t{0};
+  for (int i = 0; i < 12 && least != 0; ++i) least = std::min(least, decoding.next_block());
+  EXPECT_EQ(least, 0u) << "in 31 tokens";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DecodeAllocationsWithNode,
+                         testing::Values(Case{"Loopback", false, Waiting::kSpinThenPark, "host=0-15,", "=16-31"},
+                                         Case{"LoopbackOneCore", false, Waiting::kBlock, "host=0-15,", "=16-31"},
+                                         Case{"Tcp", true, Waiting::kSpinThenPark, "host=0-15,", "=16-31"},
+                                         Case{"TcpOneCore", true, Waiting::kBlock, "host=0-15,", "=16-31"},
+                                         Case{"TcpEverythingOnTheNode", true, Waiting::kBlock, "", "=0-31"}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(DecodeAllocations, AreCounted) {
+  const std::size_t before = test::allocations();
+  ::operator delete(::operator new(8));
+  EXPECT_GT(test::allocations() - before, 0u);
+}
+
+}  // namespace
+}  // namespace terrace

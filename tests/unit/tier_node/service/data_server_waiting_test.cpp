@@ -1,0 +1,158 @@
+// Which thread of a node computes, as the process waits: with one core small decode batches stay on the I/O thread.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/transport/tcp/tcp.h"
+#include "tests/unit/tier_node/support/node_parts.h"
+
+namespace terrace::node {
+namespace {
+
+using test::LaneClient;
+using test::NodeParts;
+using test::NodeSettings;
+using test::TestBatch;
+using test::TinyModel;
+
+constexpr unsigned kSeed = 4711;
+
+// The sums that answer a batch of one range.
+std::vector<std::int64_t> answer(LaneClient& client, const TestBatch& batch, const Session& session,
+                                 std::uint64_t sequence) {
+  std::vector<std::int64_t> sums(std::size_t{batch.n_rows} * batch.d_model());
+  const auto reply = client.receive_answer();
+  if (!reply || reply->type() != wire::FrameType::kReply) {
+    ADD_FAILURE() << "no reply: " << test::error_of(reply).text;
+    return sums;
+  }
+  EXPECT_EQ(reply->header().sequence, sequence);
+  test::add_reply_sums(*reply, batch, session, sums);
+  return sums;
+}
+
+class DataServerWaiting : public ::testing::TestWithParam<Waiting> {
+ protected:
+  static bool one_core() { return GetParam() == Waiting::kBlock; }
+  static NodeSettings settings() {
+    NodeSettings settings;
+    settings.waiting = GetParam();
+    return settings;
+  }
+  TinyModel model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, DataServerWaiting, ::testing::Values(Waiting::kBlock, Waiting::kSpinThenPark),
+                         [](const auto& test) { return test.param == Waiting::kBlock ? "Block" : "SpinThenPark"; });
+
+TEST_P(DataServerWaiting, DecodeIsComputedByTheIoThread_OnlyWithOneCore) {
+  for (const bool tcp : {false, true}) {
+    transport::TcpTransport transport;
+    NodeParts node(model_, settings());
+    if (tcp)
+      node.serve(transport, "127.0.0.1:0");
+    else
+      node.serve();
+    const SessionRef session = node.ready_session();
+    LaneClient latency = node.connect(*session, wire::Lane::kLatency), bulk = node.connect(*session, wire::Lane::kBulk);
+    latency.greet();
+    bulk.greet();
+    const TestBatch decode(model_, 0, 3, 2, kSeed), prompt(model_, 1, 40, 2, kSeed);
+    const auto run_prompt = [&] {
+      const auto sequence = bulk.send_batch(prompt, 1, wire::Priority::kPrompt);
+      EXPECT_EQ(answer(bulk, prompt, *session, sequence), prompt.expected(model_));
+      return node.gate().take_runners();
+    };
+    const std::set<std::thread::id> computing = run_prompt();
+    EXPECT_EQ(computing.size(), 1u);
+    // The compute thread may come back from its last batch just in time to take one, but not for ever.
+    std::set<std::thread::id> decoding;
+    for (int i = 0; i < 40 || (one_core() && decoding == computing && i < 10'000); ++i) {
+      EXPECT_EQ(answer(latency, decode, *session, latency.send_batch(decode, 1)), decode.expected(model_));
+      decoding.merge(node.gate().take_runners());
+    }
+    if (one_core())
+      EXPECT_NE(decoding, computing);
+    else
+      EXPECT_EQ(decoding, computing);
+    EXPECT_EQ(run_prompt(), computing) << "a prompt never holds up the I/O thread";
+  }
+}
+
+// 33 pairs are one too many: the compute thread has them, and the I/O thread answers.
+TEST_P(DataServerWaiting, LargeDecodeBatch_PingIsAnsweredWhileItIsComputed) {
+  NodeParts node(model_, settings());
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  const TestBatch large(model_, 0, 33, 1, kSeed), small(model_, 1, 1, 2, kSeed);
+  node.gate().close();
+  const std::uint64_t first = client.send_batch(large, 1);
+  node.gate().await_standstill();
+  const std::uint64_t second = client.send_batch(small, 1);  // waits for its turn: nobody computes beside the other
+  client.send_plain(wire::FrameType::kPing, 7);
+  const auto pong = client.receive_answer();
+  ASSERT_TRUE(pong);
+  EXPECT_EQ(pong->type(), wire::FrameType::kPong);
+  node.gate().open();
+  EXPECT_EQ(answer(client, large, *session, first), large.expected(model_));
+  EXPECT_EQ(answer(client, small, *session, second), small.expected(model_));
+}
+
+// Several batches at once: none is lost between the two threads, whoever takes it.
+TEST_P(DataServerWaiting, ManyOpenBatches_AreAllAnswered) {
+  NodeParts node(model_, settings());
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient client = node.connect(*session, wire::Lane::kLatency);
+  client.greet();
+  const TestBatch small(model_, 0, 1, 2, kSeed), large(model_, 1, 40, 1, kSeed);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::pair<const TestBatch*, std::uint64_t>> open;
+    for (int i = 0; i < 6; ++i) {
+      const TestBatch& batch = (round + i) % 3 == 0 ? large : small;
+      open.push_back({&batch, client.send_batch(batch, 1)});
+    }
+    for (const auto& [batch, sequence] : open)
+      EXPECT_EQ(answer(client, *batch, *session, sequence), batch->expected(model_)) << "round " << round;
+  }
+}
+
+TEST_P(DataServerWaiting, DecodeBatch_OvertakesThePromptBetweenItsSlices) {
+  NodeParts node(model_, settings());
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient bulk = node.connect(*session, wire::Lane::kBulk), latency = node.connect(*session, wire::Lane::kLatency);
+  bulk.greet();
+  latency.greet();
+  const TestBatch prompt(model_, 0, 512, 8, kSeed), decode(model_, 1, 1, 2, kSeed);
+
+  node.gate().close();
+  const std::uint64_t prompt_sequence = bulk.send_batch(prompt, 1, wire::Priority::kPrompt);
+  node.gate().await_standstill();  // inside the prompt's first slice
+  const std::uint64_t decode_sequence = latency.send_batch(decode, 1);
+  latency.send_plain(wire::FrameType::kPing, 1);
+  ASSERT_EQ(latency.receive_answer()->type(), wire::FrameType::kPong);  // so the batch is in the queue
+
+  std::optional<test::ReceivedFrame> reply;
+  while (!reply) {
+    node.gate().permit_one();
+    reply = latency.receive_answer(std::chrono::milliseconds(20));
+    ASSERT_FALSE(bulk.receive_answer(std::chrono::milliseconds(0))) << "the prompt was answered first";
+  }
+  EXPECT_EQ(reply->header().sequence, decode_sequence);
+  std::vector<std::int64_t> sums(decode.d_model());
+  test::add_reply_sums(*reply, decode, *session, sums);
+  EXPECT_EQ(sums, decode.expected(model_));
+  node.gate().open();
+  EXPECT_EQ(answer(bulk, prompt, *session, prompt_sequence), prompt.expected(model_));
+}
+
+}  // namespace
+}  // namespace terrace::node
