@@ -43,7 +43,8 @@ Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRe
   for (;;) {
     const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request.batch));
     rest = rest.subspan(chunk.size());
-    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(chunk, rest.empty()));
+    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits,
+                             stream.step(chunk, rest.empty() ? WantLogits::kLast : WantLogits::kNone));
     if (rest.empty()) return logits;
   }
 }
@@ -136,7 +137,7 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
     } else {
       stopped = false;
       TERRACE_RETURN_IF_ERROR(output.status());
-      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, true));
+      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, WantLogits::kLast));
     }
   }
   if (result.stop_reason != StopReason::kStop) output.finish();

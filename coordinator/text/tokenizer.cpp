@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 namespace terrace::text {
 

@@ -73,4 +73,20 @@ inline void expect_shape(const nlohmann::ordered_json& object,
   EXPECT_EQ(found, wanted);
 }
 
+// An entry of the array "legs" of `generate` and `bench`.
+inline void expect_leg_shape(const nlohmann::ordered_json& leg) {
+  expect_shape(leg, {{"name", "string"},
+                     {"kind", "string"},
+                     {"state", "string"},
+                     {"experts", "number"},
+                     {"batches", "number"},
+                     {"rows", "number"},
+                     {"pairs", "number"},
+                     {"bytes_sent", "number"},
+                     {"bytes_received", "number"},
+                     {"weight_bytes_sent", "number"},
+                     {"wait_us", "number"},
+                     {"compute_us", "number"}});
+}
+
 }  // namespace terrace::test
