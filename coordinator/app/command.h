@@ -43,6 +43,7 @@ Result<bool> parse_options(OptionTable& table, const CommandContext& context, co
 
 // The subcommands. Each is declared in its own file.
 Status run_generate(const CommandContext& context);
+Status run_chat(const CommandContext& context);
 Status run_score(const CommandContext& context);
 Status run_bench(const CommandContext& context);
 Status run_tokenize(const CommandContext& context);
@@ -51,6 +52,7 @@ Status run_inspect(const CommandContext& context);
 Status run_status(const CommandContext& context);
 Status run_selftest(const CommandContext& context);
 std::vector<std::string> generate_option_names();
+std::vector<std::string> chat_option_names();
 std::vector<std::string> score_option_names();
 std::vector<std::string> bench_option_names();
 std::vector<std::string> tokenize_option_names();

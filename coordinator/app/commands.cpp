@@ -10,6 +10,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"generate", "Continue a prompt.", run_generate, generate_option_names},
+    {"chat", "Talk with the model.", run_chat, chat_option_names},
     {"score", "Measure how well the model predicts a text.", run_score, score_option_names},
     {"bench", "Measure tokens a second, and how near they come to what memory allows.", run_bench, bench_option_names},
     {"tokenize", "Turn text into token ids.", run_tokenize, tokenize_option_names},
