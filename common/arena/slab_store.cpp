@@ -30,6 +30,11 @@ std::string describe(const ReservationTerms& terms, std::uint64_t total) {
 
 }  // namespace
 
+std::optional<std::uint64_t> total_bytes(const ReservationTerms& terms) {
+  const auto slabs_and_staging = checked_sum(round_to_pages(terms.slabs), terms.staging);
+  return slabs_and_staging ? checked_sum(*slabs_and_staging, terms.scratch) : std::nullopt;
+}
+
 std::size_t SlabIdHash::operator()(const SlabId& id) const {
   std::size_t hash = 0;  // of a hash: its first bytes are as good as any
   std::memcpy(&hash, id.data(), sizeof hash);
@@ -99,8 +104,7 @@ Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} free of a budget of {}; lower the share or add a node", describe(terms, total),
                              format_size(free), format_size(options_.budget)));
-  if (!options_.available) return {};
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, options_.available());
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, this->available());
   if (total > available)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} are free in the budget but the machine has {} left; lower --ram or end other "
@@ -110,8 +114,7 @@ Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total)
 }
 
 Result<std::shared_ptr<Reservation>> SlabStore::reserve(const ReservationTerms& terms) {
-  const auto slabs_and_staging = checked_sum(round_to_pages(terms.slabs), terms.staging);
-  const auto total = slabs_and_staging ? checked_sum(*slabs_and_staging, terms.scratch) : std::nullopt;
+  const auto total = total_bytes(terms);
   if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
 
   const std::lock_guard one_at_a_time(reserve_mutex_);
@@ -146,6 +149,10 @@ void SlabStore::reclaim() {
 StoreUsage SlabStore::usage() const {
   const std::lock_guard lock(mutex_);
   return {options_.budget, reserved_, pool_.total_bytes() - pool_.free_bytes()};
+}
+
+Result<std::uint64_t> SlabStore::available() const {
+  return options_.available ? options_.available() : ~std::uint64_t{0};
 }
 
 Reservation::Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64_t total)

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -59,6 +60,9 @@ struct ReservationTerms {
   std::uint64_t staging = 0;  // receive windows
   std::uint64_t scratch = 0;  // sums, replies
 };
+
+// What a reservation takes from the budget: the slabs' part in whole pages. Nothing: over 2^64.
+std::optional<std::uint64_t> total_bytes(const ReservationTerms& terms);
 
 class Reservation;
 
@@ -121,6 +125,8 @@ class SlabStore {
   void reclaim();
 
   StoreUsage usage() const;
+  // What the machine could give this process now; 2^64 - 1 where it is not asked.
+  Result<std::uint64_t> available() const;
 
  private:
   friend class Reservation;

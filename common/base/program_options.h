@@ -10,15 +10,28 @@ inline constexpr const char* kNodeOptions[] = {"data-port", "isa",   "listen", "
                                                "log-level", "model", "ram",    "threads"};
 
 // Subcommands of terrace, and the options of all of them together.
-inline constexpr const char* kTerraceCommands[] = {"generate",   "chat",    "score",  "bench",   "tokenize",
-                                                   "detokenize", "inspect", "status", "selftest"};
-inline constexpr const char* kTerraceOptions[] = {
-    "activations", "batch",         "chunk",          "ctx-size",    "depth",       "frequency-penalty",
-    "ids",         "isa",           "json",           "kv",          "limits",      "limits-buffer",
-    "manifest",    "max-tokens",    "min-p",          "model",       "n-gen",       "n-prompt",
-    "no-special",  "node",          "output",         "prompt",      "prompt-file", "presence-penalty",
-    "quiet",       "repeat-last-n", "repeat-penalty", "repeats",     "seed",        "share",
-    "stop",        "stream",        "system",         "temperature", "text",        "threads",
-    "top-k",       "top-p"};
+inline constexpr const char* kTerraceCommands[] = {"generate", "chat",       "score",   "bench",  "plan",
+                                                   "tokenize", "detokenize", "inspect", "status", "selftest"};
+inline constexpr const char* kTerraceOptions[] = {"activations",   "batch",
+                                                  "chunk",         "ctx-size",
+                                                  "depth",         "frequency-penalty",
+                                                  "ids",           "isa",
+                                                  "json",          "kv",
+                                                  "limits",        "limits-buffer",
+                                                  "manifest",      "max-tokens",
+                                                  "min-p",         "model",
+                                                  "n-gen",         "n-prompt",
+                                                  "no-special",    "node",
+                                                  "out",           "output",
+                                                  "plan",          "prompt",
+                                                  "prompt-file",   "presence-penalty",
+                                                  "quiet",         "ram",
+                                                  "repeat-last-n", "repeat-penalty",
+                                                  "repeats",       "seed",
+                                                  "share",         "stop",
+                                                  "stream",        "system",
+                                                  "temperature",   "text",
+                                                  "threads",       "top-k",
+                                                  "top-p"};
 
 }  // namespace terrace

@@ -42,6 +42,7 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
   add_sampling_options(table, &o->sampling);
   add_model_options(table, &o->model);
+  add_activations_option(table, &o->model);
   return table;
 }
 

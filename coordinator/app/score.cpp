@@ -31,6 +31,7 @@ OptionTable make_table(ScoreOptions* o) {
   table.add("chunk", &o->chunk, "tokens of a fresh sequence each; a shorter rest is left out").range(2, 1 << 20);
   table.add("json", &o->model.json, "print the JSON object on one line");
   add_model_options(table, &o->model);
+  add_activations_option(table, &o->model);
   return table;
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 Error invalid(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
 
-std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
-
 }  // namespace
 
 Session::Session(Identity identity, Model model, const SessionLimits& limits, TimePoint lease_end,
@@ -29,17 +27,13 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
 std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
 
 Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked) {
-  arena::ReservationTerms terms = asked;
-  terms.slabs = model_.stored_bytes(asked.slabs);
-  terms.staging = std::max(terms.staging, limits_.staging_bytes());
-  terms.scratch = saturating_sum(std::max(terms.scratch, limits_.scratch_bytes()),
-                                 model_.max_live_items() * EpochBook::kBytesAnItem);
   {
     const std::lock_guard lock(mutex_);
     if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
   }
   // Touching takes as long as it takes: without the session's lock.
-  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation, store.reserve(terms));
+  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation,
+                           store.reserve(reservation_terms(model_, limits_, asked)));
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
   if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
