@@ -20,6 +20,8 @@ inline constexpr const char* kStdoutFailed = "the result could not be written to
 struct CommandContext {
   std::vector<std::string> arguments;  // behind the subcommand's name
   Environment environment;
+  // Not null: nothing is run; parse_options() fills it with what the command's options are.
+  ProgramHelp* describe = nullptr;
 };
 
 struct Command {

@@ -30,6 +30,10 @@ void print_json_line(const nlohmann::ordered_json& json) {
 }
 
 Result<bool> parse_options(OptionTable& table, const CommandContext& context, const bool* quiet) {
+  if (context.describe != nullptr) {
+    *context.describe = table.describe();
+    return true;
+  }
   for (const Command& command : kCommands)
     if (table.section() != command.name) table.add_sibling(command.name, command.option_names());
   table.add_sibling(kNodeProgram, {std::begin(kNodeOptions), std::end(kNodeOptions)});
