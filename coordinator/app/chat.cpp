@@ -14,6 +14,7 @@
 #include "coordinator/terminal/input_history.h"
 #include "coordinator/terminal/interrupts.h"
 #include "coordinator/terminal/line_reader.h"
+#include "coordinator/text/vocabulary.h"
 
 namespace terrace::app {
 namespace {
@@ -138,10 +139,12 @@ terminal::InputHistory open_history(const Environment& environment, bool quiet) 
   return {};
 }
 
-Result<text::ChatTemplate> chat_template(Engine& engine) {
-  TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
-  auto form = text::ChatTemplate::make(tokenizer->chat_template());
-  return form.ok() ? std::move(form) : form.error().in(engine.model_name());
+// How the file marks turns: asked before anything is loaded or sent.
+Result<text::ChatTemplate> chat_template(const std::filesystem::path& model) {
+  TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(model));
+  TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
+  auto form = text::ChatTemplate::make(vocabulary.chat_template);
+  return form.ok() ? std::move(form) : form.error().in(model.filename().string());
 }
 
 }  // namespace
@@ -159,6 +162,9 @@ Status run_chat(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
 
+  TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
+  TERRACE_ASSIGN_OR_RETURN(const text::ChatTemplate form, chat_template(o.model.model));
+
   std::unique_ptr<terminal::Interrupts> interrupts;
   terminal::InputHistory history;
   std::unique_ptr<terminal::LineReader> lines = terminal::make_plain_reader();
@@ -168,7 +174,6 @@ Status run_chat(const CommandContext& context) {
     TERRACE_ASSIGN_OR_RETURN(lines, terminal::make_line_editor(kPrompt, *interrupts, history));
   }
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
-  TERRACE_ASSIGN_OR_RETURN(const text::ChatTemplate form, chat_template(*engine));
   ConversationOptions options;
   options.system = o.system;
   options.max_tokens = o.max_tokens.value_or(UINT64_MAX);

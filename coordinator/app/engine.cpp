@@ -147,6 +147,9 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   Parts& p = *parts_;
   TERRACE_ASSIGN_OR_RETURN(Placement placement, make_placement(p.file, options, p.cpu, p.pool->n_workers()));
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
+  if (const auto room = placement.memory.room_for_positions; room && *room < placement.info.context)
+    p.notes.print("the cache is taken as needed; there is memory for {} of the model's {} positions", *room,
+                  placement.info.context);
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;

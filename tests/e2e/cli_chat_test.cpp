@@ -41,7 +41,7 @@ TEST_F(Chat, Piped_EachLineIsAMessage_AndOnlyRepliesAreOnStdout) {
                                   "Tell me a story about a fox.\n\n  \nGo on.\r\n/help is no command here");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.err, "");
-  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n') >= 3, true) << run.out;
+  EXPECT_GE(std::count(run.out.begin(), run.out.end(), '\n'), 3) << run.out;
   EXPECT_EQ(run.out.find("<|"), std::string::npos);
   EXPECT_EQ(run.out.find(kPrompt), std::string::npos);
   const Outcome first = run_program(arguments({"--quiet", "--max-tokens", "12"}), "Tell me a story about a fox.\n");
@@ -96,7 +96,9 @@ TEST_F(Chat, ModelWithAnotherTemplate_IsRefused_AndTheWayOutIsNamed) {
   }
   changed.replace(changed.find("<|im_start|>assistant", at), 12, "<|im_begin|>");
   write_file(state_ / "other.gguf", changed);
-  const Outcome run = run_program(terrace({"chat", "--quiet", "-m", (state_ / "other.gguf").string()}), "Hello\n");
+  // Told before the node is asked, which is not there.
+  const Outcome run = run_program(
+      terrace({"chat", "--quiet", "-m", (state_ / "other.gguf").string(), "--node", "127.0.0.1:1"}), "Hello\n");
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.out, "");
   EXPECT_NE(run.err.find("other.gguf: the file's chat template"), std::string::npos) << run.err;
