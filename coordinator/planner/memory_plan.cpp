@@ -117,7 +117,7 @@ class NodePlanner {
     const std::string more = machine ? "end other programs there"
                                      : fmt::format("start it with --ram {}", as_option(e.budget - e.free + e.total));
     return fmt::format(
-        "{} needs {} for {} (slabs {}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
+        "{}: needs {} for {} (slabs {}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
         format_size(leg.needs), share.empty() ? "its session" : "experts " + leg.experts, format_size(leg.slab_bytes),
         format_size(leg.staging_bytes), format_size(leg.scratch_bytes), format_size(leg.offers), why,
         format_size(leg.needs - leg.offers), part, more);
@@ -146,7 +146,7 @@ std::string refuse_host(const PlanInput& input, const LegPlan& leg, const Share&
   const HostLimits limits = limits_of(host);
   const std::uint64_t taken = leg.cache_bytes + leg.staging_bytes + leg.scratch_bytes;
   const std::string needs =
-      fmt::format("host needs {} (experts {}: {}, dense weights {}, cache {}, windows {}, scratch {})",
+      fmt::format("host: needs {} (experts {}: {}, dense weights {}, cache {}, windows {}, scratch {})",
                   format_size(leg.needs), leg.experts, format_size(leg.slab_bytes), format_size(leg.dense_bytes),
                   format_size(leg.cache_bytes), format_size(leg.staging_bytes), format_size(leg.scratch_bytes));
   if (taken > limits.taken)

@@ -71,7 +71,7 @@ TEST_F(Plan, ANodeThatIsTooSmall_IsToldWithNumbers_AndTheAdviceWorks) {
   const Arguments everything = {"--node", a, "--batch", "8", "--share", a + "=0-15"};
   const Outcome said = run_terrace(with_model("plan", everything), 1);
   EXPECT_THAT(said.out, HasSubstr("does not fit"));
-  EXPECT_THAT(said.err, HasSubstr("terrace: " + a + " needs "));
+  EXPECT_THAT(said.err, HasSubstr("terrace: " + a + ": needs "));
   EXPECT_THAT(said.err, HasSubstr("; short by "));
   const json legs = plan(everything, 1)["legs"];
   EXPECT_FALSE(legs[1]["fits"]);
@@ -129,7 +129,7 @@ TEST_F(Plan, Host_RamAndContextDecide) {
   EXPECT_EQ(fixed["legs"][0]["needs_bytes"].get<std::uint64_t>(),
             free["legs"][0]["needs_bytes"].get<std::uint64_t>() + fixed["legs"][0]["kv_bytes"].get<std::uint64_t>());
   const Outcome refused = run_terrace(with_model("generate", {"--ram", "1M", "-p", "x", "-n", "1"}), 1);
-  EXPECT_THAT(refused.err, HasSubstr("terrace: host needs "));
+  EXPECT_THAT(refused.err, HasSubstr("terrace: host: needs "));
   EXPECT_EQ(plan({"--ram", "1M"}, 1)["legs"][0]["offers_bytes"], 1 << 20);
 }
 

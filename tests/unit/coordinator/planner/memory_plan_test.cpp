@@ -135,7 +135,7 @@ TEST_F(MemoryPlanTest, ShortBudget_TheSentenceHasTheNumbersAndAWayOut) {
   EXPECT_EQ(p.status().error().code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(
       p.legs[1].refusal,
-      "box1:9000 needs 27M for experts 0-7 (slabs 24M, windows 2M, scratch 1M) and offers 16M (of a budget of 20M); "
+      "box1:9000: needs 27M for experts 0-7 (slabs 24M, windows 2M, scratch 1M) and offers 16M (of a budget of 20M); "
       "short by 11M; give it at most experts 0-3, or start it with --ram 31M");
   EXPECT_TRUE(plan("host=4-7,box1:9000=0-3").value().fits()) << "the advice is true";
   EXPECT_FALSE(plan("host=5-7,box1:9000=0-4").value().fits()) << "and cannot be bettered";
@@ -152,7 +152,7 @@ TEST_F(MemoryPlanTest, NodeTooSmallForASession_IsToBeLeftOut) {
   add_node(2 * kMiB, 2 * kMiB, 1000 * kMiB);
   EXPECT_THAT(plan("host=0-6,box1:9000=7").value().legs[1].refusal,
               HasSubstr("leave it out, for without experts it does not fit either"));
-  EXPECT_THAT(plan("host=0-7").value().legs[1].refusal, HasSubstr("box1:9000 needs 3M for its session"));
+  EXPECT_THAT(plan("host=0-7").value().legs[1].refusal, HasSubstr("box1:9000: needs 3M for its session"));
   names_.clear();
   nodes_.clear();
   add_node(4 * kMiB, 4 * kMiB, 1000 * kMiB);
@@ -164,8 +164,8 @@ TEST_F(MemoryPlanTest, EveryLegThatIsShort_IsTold) {
   add_node(100 * kMiB, 100 * kMiB, 1000 * kMiB);
   add_node(4 * kMiB, 4 * kMiB, 1000 * kMiB);
   const std::string text = plan("").value().status().error().text();
-  EXPECT_THAT(text, HasSubstr("box1:9000 needs"));
-  EXPECT_THAT(text, HasSubstr("\nbox3:9000 needs"));
+  EXPECT_THAT(text, HasSubstr("box1:9000: needs"));
+  EXPECT_THAT(text, HasSubstr("\nbox3:9000: needs"));
   EXPECT_EQ(text.find("box2:9000"), std::string::npos);
 }
 
@@ -178,7 +178,7 @@ TEST_F(MemoryPlanTest, Host_ItsFileItsCacheAndItsScratch) {
   const MemoryPlan p = plan("").value();
   EXPECT_EQ(
       p.legs[0].refusal,
-      "host needs 45M (experts 0-7: 24M, dense weights 10M, cache 10M, windows 0B, scratch 1M) and has 40M; short by "
+      "host: needs 45M (experts 0-7: 24M, dense weights 10M, cache 10M, windows 0B, scratch 1M) and has 40M; short by "
       "5M; give it at most experts 0-5, lower --ctx-size, or say --ram 45M to read weights that do not fit from the "
       "file again and again");
   EXPECT_FALSE(p.room_for_positions.has_value());
