@@ -79,14 +79,14 @@ TEST_F(ConversationTest, WhatWasShown_IsWhatIsInIt_AlsoOfAStoppedReply) {
   EXPECT_LT(one.tokens, 60u);
   ASSERT_EQ(conversation.messages().size(), 3u);
   EXPECT_EQ(conversation.messages()[2].content, stopped);
-  EXPECT_EQ(decode(*engine, conversation.tokens()),
-            "<|im_start|>system\nYou tell stories.<|im_end|>\n<|im_start|>user\nTell me a story about a "
-            "fox.<|im_end|>\n<|im_start|>assistant\n" +
-                stopped);
+  const std::string after_one =
+      "<|im_start|>system\nYou tell stories.<|im_end|>\n<|im_start|>user\nTell me a story about a fox.<|im_end|>\n"
+      "<|im_start|>assistant\n" +
+      stopped;
+  EXPECT_EQ(decode(*engine, conversation.tokens()), after_one);
   (void)must(say(conversation, "Go on.", next));
-  EXPECT_NE(decode(*engine, conversation.tokens())
-                .find(stopped + "<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n" + next),
-            std::string::npos);
+  EXPECT_EQ(decode(*engine, conversation.tokens()),
+            after_one + "<|im_end|>\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n" + next);
 }
 
 // Interrupted before the first token: the message is in the conversation, the rest of it is computed later.

@@ -35,8 +35,8 @@ TEST(InputHistory, LinesComeBack_FromAFileForItsOwnerAlone) {
   InputHistory first = InputHistory::open(file).value();
   EXPECT_EQ(first.lines(), Lines());
   for (const char* line : {"one", "zwei ä 猫", "zwei ä 猫", "", "tab\tand\nnewline"}) EXPECT_TRUE(first.add(line).ok());
+  EXPECT_EQ(mode_of(file), 0600u) << "before anything opens it again, which would make it private";
   EXPECT_EQ(InputHistory::open(file).value().lines(), Lines({"one", "zwei ä 猫", "tab and newline"}));
-  EXPECT_EQ(mode_of(file), 0600u);
 }
 
 TEST(InputHistory, TwoPrograms_ShareTheFile) {
