@@ -12,6 +12,7 @@ pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 
 # Standalone Asio is headers only and ships no CMake file.
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)

@@ -32,6 +32,11 @@ std::string describe(const ReservationTerms& terms, std::uint64_t total) {
 
 }  // namespace
 
+std::optional<std::uint64_t> total_bytes(const ReservationTerms& terms) {
+  const auto slabs_and_staging = checked_sum(round_to_pages(terms.slabs), terms.staging);
+  return slabs_and_staging ? checked_sum(*slabs_and_staging, terms.scratch) : std::nullopt;
+}
+
 std::size_t SlabIdHash::operator()(const SlabId& id) const {
   std::size_t hash = 0;  // of a hash: its first bytes are as good as any
   std::memcpy(&hash, id.data(), sizeof hash);
@@ -96,21 +101,17 @@ SlabStore::~SlabStore() {
 }
 
 Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total,
-                             std::optional<std::uint64_t> available) const {
+                             std::uint64_t available) const {
   const std::uint64_t free = options_.budget - reserved_;
   if (total > free)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} free of a budget of {}; lower the share or add a node", describe(terms, total),
                              format_size(free), format_size(options_.budget)));
-  if (!available) return {};
-  // Staging and scratch of other reservations are promised and take pages only when they are used.
-  const std::uint64_t untouched = reserved_ - std::min(reserved_, pool_.total_bytes());
-  if (total > *available - std::min(*available, untouched))
-    return Error(
-        ErrorCode::kOutOfMemory,
-        fmt::format("{}, {} are free in the budget but the machine has {} left, {} of it promised to other "
-                    "sessions; lower --ram or end other programs",
-                    describe(terms, total), format_size(free), format_size(*available), format_size(untouched)));
+  if (total > available)
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("{}, {} are free in the budget but the machine has {} left that nobody was promised; lower "
+                             "--ram or end other programs",
+                             describe(terms, total), format_size(free), format_size(available)));
   return {};
 }
 
@@ -141,10 +142,7 @@ class SlabStore::Turn {
 };
 
 Status SlabStore::take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on) {
-  std::optional<std::uint64_t> available;
-  if (options_.available) {
-    TERRACE_ASSIGN_OR_RETURN(available, options_.available());
-  }
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, this->available());
   {
     const std::lock_guard lock(mutex_);
     TERRACE_RETURN_IF_ERROR(check_room(terms, total, available));
@@ -163,8 +161,7 @@ Status SlabStore::take(const ReservationTerms& terms, std::uint64_t total, Funct
 }
 
 Result<std::shared_ptr<Reservation>> SlabStore::reserve(const ReservationTerms& terms, FunctionRef<bool()> go_on) {
-  const auto slabs_and_staging = checked_sum(round_to_pages(terms.slabs), terms.staging);
-  const auto total = slabs_and_staging ? checked_sum(*slabs_and_staging, terms.scratch) : std::nullopt;
+  const auto total = total_bytes(terms);
   if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
 
   const Turn turn(*this, go_on);
@@ -186,6 +183,14 @@ void SlabStore::reclaim() {
 StoreUsage SlabStore::usage() const {
   const std::lock_guard lock(mutex_);
   return {options_.budget, reserved_, pool_.total_bytes() - pool_.free_bytes()};
+}
+
+Result<std::uint64_t> SlabStore::available() const {
+  if (!options_.available) return ~std::uint64_t{0};
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t machine, options_.available());
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t untouched = reserved_ - std::min(reserved_, pool_.total_bytes());
+  return machine - std::min(machine, untouched);
 }
 
 Reservation::Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64_t total)

@@ -63,6 +63,9 @@ struct ReservationTerms {
   std::uint64_t scratch = 0;  // sums, replies
 };
 
+// What a reservation takes from the budget: the slabs' part in whole pages. Nothing: over 2^64.
+std::optional<std::uint64_t> total_bytes(const ReservationTerms& terms);
+
 class Reservation;
 
 // A slab on its way in, owned by who fills it. Lost (and its memory free again) unless it is published.
@@ -126,6 +129,9 @@ class SlabStore {
   void reclaim();
 
   StoreUsage usage() const;
+  // What the machine could give this process now, less what reservations were promised and have not touched (staging
+  // and scratch); 2^64 - 1 where it is not asked.
+  Result<std::uint64_t> available() const;
 
  private:
   friend class Reservation;
@@ -133,8 +139,7 @@ class SlabStore {
   friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
 
   class Turn;
-  // available: of the machine; none where it is not asked.
-  Status check_room(const ReservationTerms& terms, std::uint64_t total, std::optional<std::uint64_t> available) const;
+  Status check_room(const ReservationTerms& terms, std::uint64_t total, std::uint64_t available) const;
   Status take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on);
 
   const StoreOptions options_;

@@ -44,45 +44,71 @@ void append_row(std::string& out, const std::string& left, const std::string& he
   append_wrapped(out, kHelpColumn, help);
 }
 
+std::string full_text(const std::string& help, const std::vector<std::string>& details) {
+  std::string text = help;
+  for (std::size_t i = 0; i < details.size(); ++i) text += (i == 0 ? " (" : "; ") + details[i];
+  return details.empty() ? text : text + ")";
+}
+
 }  // namespace
 
-std::string OptionTable::help() const {
-  std::string usage = fmt::format("usage: {} [options]", program_);
-  for (const auto& p : positionals_) {
-    const std::string name = p->name_ + (is_repeatable(p->target_) ? "..." : "");
-    usage += p->required_ ? " " + name : " [" + name + "]";
-  }
-  std::string out = fmt::format("{}: {}\n\n{}\n", program_, summary_, usage);
+std::vector<std::string> OptionTable::details_of(const Option& option) {
+  std::vector<std::string> details;
+  if (option.range_)
+    if (std::string range = describe_range(option.target_, *option.range_); !range.empty())
+      details.push_back(std::move(range));
+  if (is_repeatable(option.target_)) details.push_back("may be repeated");
+  if (option.required_) details.push_back("required");
+  if (!option.default_text_.empty() && !is_flag(option.target_)) details.push_back("default " + option.default_text_);
+  return details;
+}
 
-  const auto describe = [](const Option& option) {
-    std::vector<std::string> details;
-    if (option.range_)
-      if (std::string range = describe_range(option.target_, *option.range_); !range.empty())
-        details.push_back(std::move(range));
-    if (is_repeatable(option.target_)) details.push_back("may be repeated");
-    if (option.required_) details.push_back("required");
-    if (!option.default_text_.empty() && !is_flag(option.target_)) details.push_back("default " + option.default_text_);
-    std::string text = option.help_;
-    for (std::size_t i = 0; i < details.size(); ++i) text += (i == 0 ? " (" : "; ") + details[i];
-    return details.empty() ? text : text + ")";
+ProgramHelp OptionTable::describe() const {
+  const auto row = [](const Option& option) {
+    OptionHelp help;
+    help.name = option.name_;
+    help.short_name = option.short_name_;
+    help.value_name = option.value_name_;
+    help.text = full_text(option.help_, details_of(option));
+    help.group = option.group_;
+    if (const auto* choice = std::get_if<ChoiceTarget>(&option.target_)) help.choices = choice->names;
+    help.is_file = std::holds_alternative<std::filesystem::path*>(option.target_) ||
+                   std::holds_alternative<std::optional<std::filesystem::path>*>(option.target_) ||
+                   std::holds_alternative<std::vector<std::filesystem::path>*>(option.target_);
+    help.repeatable = is_repeatable(option.target_);
+    help.required = option.required_;
+    return help;
   };
-
-  if (!positionals_.empty()) out += "\nArguments:\n";
-  for (const auto& p : positionals_) append_row(out, "  " + p->name_, describe(*p));
-
+  ProgramHelp help{program_, summary_, {}, {}};
+  for (const auto& p : positionals_) help.arguments.push_back(row(*p));
   // The built-in options were declared first and are shown last.
   std::vector<std::string> groups;
   for (const auto& option : options_)
     if (std::find(groups.begin(), groups.end(), option->group_) == groups.end()) groups.push_back(option->group_);
   std::rotate(groups.begin(), groups.begin() + 1, groups.end());
-  for (const std::string& group : groups) {
-    out += fmt::format("\n{}:\n", group);
-    for (const auto& option : options_) {
-      if (option->group_ != group) continue;
-      const std::string letter = option->short_name_ ? fmt::format("-{}, ", option->short_name_) : "    ";
-      const std::string value = option->value_name_.empty() ? "" : " " + option->value_name_;
-      append_row(out, fmt::format("  {}--{}{}", letter, option->name_, value), describe(*option));
-    }
+  for (const std::string& group : groups)
+    for (const auto& option : options_)
+      if (option->group_ == group) help.options.push_back(row(*option));
+  return help;
+}
+
+std::string OptionTable::help() const {
+  const ProgramHelp shown = describe();
+  std::string usage = fmt::format("usage: {} [options]", shown.program);
+  for (const OptionHelp& p : shown.arguments) {
+    const std::string name = p.name + (p.repeatable ? "..." : "");
+    usage += p.required ? " " + name : " [" + name + "]";
+  }
+  std::string out = fmt::format("{}: {}\n\n{}\n", shown.program, shown.summary, usage);
+  if (!shown.arguments.empty()) out += "\nArguments:\n";
+  for (const OptionHelp& p : shown.arguments) append_row(out, "  " + p.name, p.text);
+  std::string group;
+  for (const OptionHelp& option : shown.options) {
+    if (option.group != group) out += fmt::format("\n{}:\n", option.group);
+    group = option.group;
+    const std::string letter = option.short_name ? fmt::format("-{}, ", option.short_name) : "    ";
+    const std::string value = option.value_name.empty() ? "" : " " + option.value_name;
+    append_row(out, fmt::format("  {}--{}{}", letter, option.name, value), option.text);
   }
   out +=
       "\nEvery option is also a TERRACE_ variable (--max-tokens: TERRACE_MAX_TOKENS) and a key of the TOML file\n"

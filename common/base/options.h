@@ -72,6 +72,25 @@ class Option {
   Source source_ = Source::kDefault;
 };
 
+// A table as its help, its man page and its shell completions show it: plain values.
+struct OptionHelp {
+  std::string name;  // without dashes; an argument's as help calls it
+  char short_name = '\0';
+  std::string value_name;            // empty: a flag without a value
+  std::string text;                  // the help line with range, default and the like
+  std::string group;                 // heading
+  std::vector<std::string> choices;  // of an enumeration
+  bool is_file = false;              // the value is a path
+  bool repeatable = false;
+  bool required = false;
+};
+struct ProgramHelp {
+  std::string program;  // "terrace generate"
+  std::string summary;
+  std::vector<OptionHelp> arguments;  // positional
+  std::vector<OptionHelp> options;    // group by group, as --help shows them
+};
+
 // The enumeration behind a plain or an optional target.
 template <class T>
 struct ChoiceValue {
@@ -133,6 +152,7 @@ class OptionTable {
   Result<ParseOutcome> parse(std::span<const std::string> arguments, const Environment& environment,
                              const std::filesystem::path& working_dir = ".");
 
+  ProgramHelp describe() const;
   std::string help() const;
   // Every option with the value in force, as a TOML file whose comments say where each comes from.
   std::string print_config() const;
@@ -145,6 +165,7 @@ class OptionTable {
   struct CommandLine;  // what the arguments gave, before any conversion
 
   Option& add_builtin(std::string name, OptionTarget target, std::string help);
+  static std::vector<std::string> details_of(const Option& option);  // what help says behind the text
   Option* find(std::string_view name) const;
   bool known_elsewhere(std::string_view name) const;
   std::vector<std::string> known_names() const;  // of this table and of the siblings

@@ -97,6 +97,11 @@ std::span<const std::byte> File::data(const TensorInfo& tensor) const {
   return shards_[tensor.shard].file.bytes().subspan(tensor.file_offset, tensor.bytes);
 }
 
+std::span<const std::byte> File::header(std::uint32_t shard) const {
+  const std::span<const std::byte> bytes = shards_[shard].file.bytes();
+  return bytes.first(std::min<std::uint64_t>(shards_[shard].table.data_start, bytes.size()));
+}
+
 std::uint64_t File::file_bytes() const {
   std::uint64_t sum = 0;
   for (const Shard& shard : shards_) sum += shard.file.bytes().size();

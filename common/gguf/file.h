@@ -89,6 +89,9 @@ class File {
   int fd(std::uint32_t shard = 0) const { return shards_[shard].file.fd(); }  // for pread; do not close
   std::uint32_t version() const { return shards_[0].table.version; }
   std::uint64_t file_bytes() const;  // of all shards
+  std::uint64_t shard_bytes(std::uint32_t shard) const { return shards_[shard].file.bytes().size(); }
+  // A shard's keys and tensor table: its bytes before the data.
+  std::span<const std::byte> header(std::uint32_t shard) const;
 
  private:
   struct Shard {

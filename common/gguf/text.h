@@ -9,8 +9,6 @@
 
 namespace terrace::gguf {
 
-bool is_utf8(std::string_view text);
-
 // True if the text is UTF-8 without control characters: what keys and tensor names must be, since they are printed.
 bool is_printable(std::string_view text);
 

@@ -5,21 +5,12 @@
 #include <mutex>
 #include <optional>
 
+#include "common/gguf/bytes.h"
+
 namespace terrace::manifest {
 namespace {
 
 constexpr std::size_t kReadBytes = 1 << 20;  // one pread: large enough for a disk, small enough for the cache
-
-Manifest describe(const ModelExperts& experts) {
-  Manifest manifest;
-  manifest.architecture = experts.architecture;
-  manifest.d_model = experts.d_model;
-  manifest.n_experts = experts.n_experts;
-  manifest.top_k = experts.top_k;
-  manifest.shift = experts.shift;
-  for (const LayerExperts& layer : experts.layers) manifest.layers.push_back(layer.shape);
-  return manifest;
-}
 
 // Shared by the workers of one compute(), inside whose call it lives (so it may hold the progress callable).
 class Hashing {
@@ -73,10 +64,34 @@ class Hashing {
 
 }  // namespace
 
+Sha256 header_hash(const gguf::File& file) {
+  security::Sha256Hasher hasher;
+  for (std::uint32_t shard = 0; shard < file.n_shards(); ++shard) {
+    const auto header = file.header(shard);
+    std::string sizes;
+    gguf::append(sizes, file.shard_bytes(shard));
+    gguf::append(sizes, static_cast<std::uint64_t>(header.size()));
+    hasher.update(gguf::as_bytes(sizes));
+    hasher.update(header);
+  }
+  return hasher.finish();
+}
+
+Manifest outline(const ModelExperts& experts) {
+  Manifest manifest;
+  manifest.architecture = experts.architecture;
+  manifest.d_model = experts.d_model;
+  manifest.n_experts = experts.n_experts;
+  manifest.top_k = experts.top_k;
+  manifest.shift = experts.shift;
+  for (const LayerExperts& layer : experts.layers) manifest.layers.push_back(layer.shape);
+  return manifest;
+}
+
 Result<Manifest> compute(const gguf::File& file, const ModelExperts& experts, Parallel& parallel, Progress progress) {
   Hashing hashing(file, experts, parallel.n_workers(), progress);
   parallel.run(hashing.n_items(), [&](std::size_t item, std::size_t worker) { hashing.run_item(item, worker); });
-  Manifest manifest = describe(experts);
+  Manifest manifest = outline(experts);
   TERRACE_ASSIGN_OR_RETURN(manifest.slab_ids, std::move(hashing).take());
   const std::string bytes = serialize(manifest);
   std::copy_n(gguf::as_bytes(bytes).end() - security::kSha256Bytes, security::kSha256Bytes, manifest.hash.begin());
@@ -84,7 +99,7 @@ Result<Manifest> compute(const gguf::File& file, const ModelExperts& experts, Pa
 }
 
 bool describes(const Manifest& manifest, const ModelExperts& experts) {
-  Manifest expected = describe(experts);
+  Manifest expected = outline(experts);
   expected.slab_ids = manifest.slab_ids;
   expected.hash = manifest.hash;
   return expected == manifest;

@@ -44,6 +44,14 @@ using Progress = FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_
 // read_slab(); the first by layer and expert is returned.
 Result<Manifest> compute(const gguf::File& file, const ModelExperts& experts, Parallel& parallel, Progress progress);
 
+// Names a model file by what can be read at once: SHA-256 over each shard's size and header (u64 sizes, little-endian,
+// of the file and the header, then the header's bytes). Files of equal headers need equal memory; their weights may
+// differ.
+Sha256 header_hash(const gguf::File& file);
+
+// The manifest of these experts without ids and hash: what a plan counts with before anything was read.
+Manifest outline(const ModelExperts& experts);
+
 // True if the manifest has the numbers and shapes of these experts (its ids are not looked at).
 bool describes(const Manifest& manifest, const ModelExperts& experts);
 

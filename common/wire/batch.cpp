@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <bit>
 
+#include "common/base/finite.h"
 #include "common/wire/bytes.h"
 #include "common/wire/messages.h"
 
@@ -74,9 +74,6 @@ std::size_t range_of(std::span<const RowRange> ranges, std::uint32_t row) {
 }
 
 bool holds(const RowRange& range, std::uint32_t row) { return row - range.first < range.count; }
-
-// Weights are tested on their bits: a comparison would let NaN through where a compiler assumes there is none.
-bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) != 0x7f800000u; }
 
 Status check_pair(std::size_t i, const Pair& pair, const BatchInfo& info, const BatchLimits& limits) {
   if (pair.row >= info.n_rows)

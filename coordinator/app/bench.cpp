@@ -56,6 +56,7 @@ OptionTable make_table(Options* o) {
            "read so much for it; the default is 4 last-level caches, from 256M to 1G")
       .range(kReadUnit, 1ULL << 40);
   add_model_options(table, &o->model);
+  add_activations_option(table, &o->model);
   return table;
 }
 

@@ -99,7 +99,7 @@ class Runner {
       const auto chunk = rest.first(std::min(rest.size(), batch));
       rest = rest.subspan(chunk.size());
       const bool logits = want_logits && (rest.empty() || batch == 1);
-      TERRACE_RETURN_IF_ERROR(stream.step(chunk, logits));
+      TERRACE_RETURN_IF_ERROR(stream.step(chunk, logits ? WantLogits::kLast : WantLogits::kNone));
       after_step(chunk.size(), logits);
     }
     return {};

@@ -20,6 +20,8 @@ inline constexpr const char* kStdoutFailed = "the result could not be written to
 struct CommandContext {
   std::vector<std::string> arguments;  // behind the subcommand's name
   Environment environment;
+  // Not null: nothing is run; parse_options() fills it with what the command's options are.
+  ProgramHelp* describe = nullptr;
 };
 
 struct Command {
@@ -43,16 +45,20 @@ Result<bool> parse_options(OptionTable& table, const CommandContext& context, co
 
 // The subcommands. Each is declared in its own file.
 Status run_generate(const CommandContext& context);
+Status run_chat(const CommandContext& context);
 Status run_score(const CommandContext& context);
 Status run_bench(const CommandContext& context);
+Status run_plan(const CommandContext& context);
 Status run_tokenize(const CommandContext& context);
 Status run_detokenize(const CommandContext& context);
 Status run_inspect(const CommandContext& context);
 Status run_status(const CommandContext& context);
 Status run_selftest(const CommandContext& context);
 std::vector<std::string> generate_option_names();
+std::vector<std::string> chat_option_names();
 std::vector<std::string> score_option_names();
 std::vector<std::string> bench_option_names();
+std::vector<std::string> plan_option_names();
 std::vector<std::string> tokenize_option_names();
 std::vector<std::string> detokenize_option_names();
 std::vector<std::string> inspect_option_names();

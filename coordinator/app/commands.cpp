@@ -10,8 +10,10 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"generate", "Continue a prompt.", run_generate, generate_option_names},
+    {"chat", "Talk with the model.", run_chat, chat_option_names},
     {"score", "Measure how well the model predicts a text.", run_score, score_option_names},
     {"bench", "Measure tokens a second, and how near they come to what memory allows.", run_bench, bench_option_names},
+    {"plan", "Say what memory a run would take, and where, before anything is loaded.", run_plan, plan_option_names},
     {"tokenize", "Turn text into token ids.", run_tokenize, tokenize_option_names},
     {"detokenize", "Turn token ids into text.", run_detokenize, detokenize_option_names},
     {"inspect", "Show what a model file holds and what this build can run of it.", run_inspect, inspect_option_names},
@@ -28,6 +30,10 @@ void print_json_line(const nlohmann::ordered_json& json) {
 }
 
 Result<bool> parse_options(OptionTable& table, const CommandContext& context, const bool* quiet) {
+  if (context.describe != nullptr) {
+    *context.describe = table.describe();
+    return true;
+  }
   for (const Command& command : kCommands)
     if (table.section() != command.name) table.add_sibling(command.name, command.option_names());
   table.add_sibling(kNodeProgram, {std::begin(kNodeOptions), std::end(kNodeOptions)});

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,13 +14,13 @@
 #include "common/manifest/cache.h"
 #include "common/threads/pool.h"
 #include "common/transport/tcp/tcp.h"
+#include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
-#include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/node_session.h"
-#include "coordinator/planner/share.h"
+#include "coordinator/terminal/notes.h"
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
 
@@ -35,30 +33,17 @@ std::string coordinator_name() {
   return fmt::format("{} pid {}", host.data(), getpid());
 }
 
-// Notes for people, one line each; nothing when quiet. Any thread.
-class Notes {
- public:
-  explicit Notes(bool quiet) : quiet_(quiet) {}
-  template <class... Args>
-  void print(fmt::format_string<Args...> format, Args&&... args) const {
-    if (!quiet_) print_err("terrace: {}\n", fmt::format(format, std::forward<Args>(args)...));
-  }
-
- private:
-  bool quiet_;
-};
-
 }  // namespace
 
 // In the order in which they depend on each other; destroyed in reverse.
 struct Engine::Parts {
-  Parts(CpuChoice chosen, gguf::File opened, bool quiet)
-      : cpus(std::move(chosen)), file(std::move(opened)), notes(quiet) {}
+  Parts(CpuChoice chosen, gguf::File opened, terminal::NotesOptions notes_options)
+      : cpus(std::move(chosen)), file(std::move(opened)), notes(std::move(notes_options)) {}
 
   CpuChoice cpus;
   ThreadAffinity on_cpu_list;  // of the thread that opens; all that are started here inherit it
   gguf::File file;
-  Notes notes;
+  terminal::Notes notes;
   kernels::CpuFeatures cpu = kernels::detect_cpu_features();
   std::unique_ptr<Pool> pool;
   kernels::Ops ops;
@@ -73,12 +58,14 @@ struct Engine::Parts {
   std::vector<std::unique_ptr<legs::NodeSession>> nodes;
   std::vector<legs::Leg*> legs;  // host first
   std::unique_ptr<legs::Dispatcher> dispatcher;
+  arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
 
   Status open_manifest(const std::filesystem::path& cache_dir);
-  Status open_nodes(const ModelOptions& options, const legs::OwnerTable& owners);
-  Result<std::unique_ptr<legs::NodeSession>> open_node(const std::string& address, const ModelOptions& options,
-                                                       const legs::OwnerTable& owners, std::size_t leg);
+  Status open_nodes(const ModelOptions& options, Placement& placement);
+  Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
+                                                       const ModelOptions& options, const legs::OwnerTable& owners,
+                                                       std::size_t leg);
 };
 
 Engine::Engine() = default;
@@ -94,7 +81,8 @@ Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
   TERRACE_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
   auto tokenizer = text::Tokenizer::make(std::move(vocabulary));
   if (!tokenizer.ok()) return tokenizer.error().in(file.path().string());
-  for (const std::string& note : tokenizer->notes()) Notes(quiet).print("{}: {}", file.path().string(), note);
+  for (const std::string& note : tokenizer->notes())
+    if (!quiet) print_err("terrace: {}: {}\n", file.path().string(), note);
   return tokenizer;
 }
 
@@ -107,24 +95,20 @@ Result<const text::Tokenizer*> Engine::tokenizer() {
 }
 
 Status Engine::Parts::open_manifest(const std::filesystem::path& cache_dir) {
-  std::uint64_t tenths = 0;
-  const auto progress = [&](std::uint64_t done, std::uint64_t total) {
-    const std::uint64_t now = total == 0 ? 10 : done * 10 / total;
-    if (now > tenths && total > (std::uint64_t{1} << 30))
-      notes.print("hashing experts, {} of {}", format_size(done), format_size(total));
-    tenths = std::max(tenths, now);
-  };
+  auto task = notes.begin("hashing experts");
+  const auto progress = [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); };
   TERRACE_ASSIGN_OR_RETURN(manifest::LoadedManifest loaded, manifest::load(file, experts, cache_dir, *pool, progress));
+  task.reset();
   if (!loaded.cache_note.empty()) notes.print("{}", loaded.cache_note);
   manifest = std::move(loaded.manifest);
   session_model.emplace(legs::SessionModel{*manifest, manifest::serialize(*manifest), kernels, slabs->lookup(), ops});
   return {};
 }
 
-Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::string& address,
+Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_ptr<legs::NodeControl> control,
                                                                     const ModelOptions& options,
                                                                     const legs::OwnerTable& owners, std::size_t leg) {
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(address, {}));
+  const std::string address = control->address();
   legs::NodeSessionOptions session_options;
   session_options.coordinator = coordinator_name();
   session_options.max_rows = options.batch;
@@ -132,15 +116,11 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::s
   session_options.waiting = cpus.waiting;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> session,
                            legs::NodeSession::open(std::move(control), *transport, *session_model, session_options));
-  std::uint64_t tenths = 0;
-  const auto on_progress = [&](const legs::ShareProgress& progress) {
-    const std::uint64_t now = progress.slabs_total == 0 ? 0 : progress.slabs_ready * 10 / progress.slabs_total;
-    if (now > tenths && now < 10)
-      notes.print("{}: {} of {} slabs ready, {} sent", address, progress.slabs_ready, progress.slabs_total,
-                  format_size(progress.bytes_sent));
-    tenths = std::max(tenths, now);
-  };
-  TERRACE_RETURN_IF_ERROR(session->take_share(owners, leg, on_progress));
+  auto task = notes.begin(address);
+  TERRACE_RETURN_IF_ERROR(session->take_share(owners, leg, [&](const legs::ShareProgress& progress) {
+    task->update(std::max(progress.bytes_sent, progress.bytes_ready), progress.bytes_total);
+  }));
+  task.reset();
   notes.print("{}: ready, {} slabs{}, {} sent", address, owners.n_slabs(leg),
               session->node_has_model() ? " from its own file" : "",
               format_size(session->leg().counters().weight_bytes_sent));
@@ -148,13 +128,14 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(const std::s
 }
 
 // All nodes at once, each by a thread of its own; the first error by the order of --node is told.
-Status Engine::Parts::open_nodes(const ModelOptions& options, const legs::OwnerTable& owners) {
-  const std::size_t n = options.nodes.size();
+Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
+  const std::size_t n = placement.controls.size();
   transport = std::make_unique<transport::TcpTransport>();
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < n; ++i)
-    threads.emplace_back([&, i] { opened[i].emplace(open_node(options.nodes[i], options, owners, i + 1)); });
+    threads.emplace_back(
+        [&, i] { opened[i].emplace(open_node(std::move(placement.controls[i]), options, placement.owners, i + 1)); });
   for (std::thread& thread : threads) thread.join();
   for (auto& node : opened) {
     if (!node->ok()) return node->error();
@@ -164,31 +145,29 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, const legs::OwnerT
   return {};
 }
 
+// What does not fit is refused here, before a byte is hashed, read or sent.
 Status Engine::open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir) {
   Parts& p = *parts_;
-  TERRACE_ASSIGN_OR_RETURN(p.experts, manifest::find_experts(p.file));
-  planner::ShareInput input;
-  input.nodes = options.nodes;
-  input.n_layers = static_cast<std::uint32_t>(p.experts.layers.size());
-  input.n_experts = p.experts.n_experts;
-  legs::OwnerTable owners = planner::even_share(input);
-  if (!options.share.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(owners, planner::share_from_flag(options.share, input));
-  }
+  TERRACE_ASSIGN_OR_RETURN(Placement placement, make_placement(p.file, options, p.cpu, p.pool->n_workers()));
+  TERRACE_RETURN_IF_ERROR(placement.memory.status());
+  if (const auto room = placement.memory.room_for_positions; room && *room < placement.info.context)
+    p.notes.print("the cache is taken as needed; there is memory for {} of the model's {} positions", *room,
+                  placement.info.context);
+  p.experts = std::move(placement.experts);
+  p.kernels = std::move(placement.kernels);
+  p.trunk_options = placement.trunk;
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
-  auto kernels = legs::select_layer_kernels(p.experts, p.cpu, options.isa, options.activations);
-  if (!kernels.ok()) return kernels.error().in(p.file.path().string());
-  p.kernels = std::move(*kernels);
-  p.host = std::make_unique<legs::HostLeg>(owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
+  p.host = std::make_unique<legs::HostLeg>(placement.owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
   p.legs.push_back(p.host.get());
-  if (!options.nodes.empty()) {
+  if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
-    TERRACE_RETURN_IF_ERROR(p.open_nodes(options, owners));
+    TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
   }
   p.host->set_between_slices([&p] {
     for (legs::Leg* leg : p.legs) leg->progress();
   });
-  p.dispatcher = std::make_unique<legs::Dispatcher>(owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
+  p.dispatcher =
+      std::make_unique<legs::Dispatcher>(placement.owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
   return {};
 }
 
@@ -199,7 +178,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(gguf::File file, gguf::File::open(path));
   std::unique_ptr<Engine> engine(new Engine());
   engine->model_name_ = path.filename().string();
-  engine->parts_ = std::make_unique<Parts>(std::move(cpus), std::move(file), options.quiet);
+  engine->parts_ = std::make_unique<Parts>(std::move(cpus), std::move(file),
+                                           terminal::notes_on_stderr(options.quiet, environment));
   Parts& p = *engine->parts_;
   if (options.cpu_list) {
     TERRACE_ASSIGN_OR_RETURN(p.on_cpu_list, ThreadAffinity::confine(p.cpus.usable));
@@ -209,14 +189,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create(p.cpus));
   TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment)));
 
-  arch::TrunkOptions trunk;
-  trunk.context = options.context;
-  trunk.kv = options.kv;
-  trunk.max_rows = options.batch;
-  trunk.isa = options.isa;
-  trunk.activations = options.activations;
-  trunk.shift = p.experts.shift;
-  TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, trunk, *p.dispatcher, *p.pool));
+  TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, p.trunk_options, *p.dispatcher, *p.pool));
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, p.cpus.n_threads,
                 kernels::name(p.ops.isa));

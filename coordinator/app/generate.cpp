@@ -11,6 +11,7 @@
 #include "coordinator/app/generation.h"
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/app/sampling_options.h"
 #include "coordinator/app/text_input.h"
 #include "coordinator/text/stop_matcher.h"
 
@@ -39,18 +40,9 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("no-special", &o->no_special, "special tokens in the prompt are plain text, no BOS; the output shows them");
   table.add("stream", &o->stream, "print text as it is made; not with --json");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
-  table.group("Sampling");
-  sampler::SamplingOptions& s = o->sampling;
-  table.add("temperature", &s.temperature, "0 always takes the most likely token").range(0, 1e6L);
-  table.add("top-k", &s.top_k, "keep the k most likely tokens; 0 keeps all").range(0, INT32_MAX);
-  table.add("top-p", &s.top_p, "keep the most likely tokens with this share of probability; 1 keeps all").range(0, 1);
-  table.add("min-p", &s.min_p, "drop tokens less likely than this share of the most likely; 0 keeps all").range(0, 1);
-  table.add("repeat-penalty", &s.repeat_penalty, "divide logits of recent tokens by this; 1 is off").range(1e-6L, 1e6L);
-  table.add("presence-penalty", &s.presence_penalty, "subtract from logits of recent tokens").range(-1e6L, 1e6L);
-  table.add("frequency-penalty", &s.frequency_penalty, "subtract for each recent occurrence").range(-1e6L, 1e6L);
-  table.add("repeat-last-n", &s.repeat_last_n, "tokens that count as recent; -1: all").range(-1, INT32_MAX);
-  table.add("seed", &s.seed, "the same seed gives the same text");
+  add_sampling_options(table, &o->sampling);
   add_model_options(table, &o->model);
+  add_activations_option(table, &o->model);
   return table;
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "coordinator/app/open_stream.h"
+#include "common/base/check.h"
 #include "coordinator/text/stop_matcher.h"
 #include "coordinator/text/stream_decoder.h"
 
@@ -32,23 +32,27 @@ Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& inf
     if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
-  if (request.prompt.size() > context)
+  if (request.before.size() + request.prompt.size() > context)
     return Error(
         ErrorCode::kContextFull,
         fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
-                    request.prompt.size(), context));
+                    request.before.size() + request.prompt.size(), context));
   return {};
 }
 
-// All of the prompt; the logits of its last token.
+bool interrupted(const GenerationRequest& request) { return request.interrupted && request.interrupted(); }
+
+// All of the prompt; the logits of its last token, empty where the run was interrupted before it.
 Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRequest& request) {
   std::span<const std::int32_t> rest = request.prompt;
-  for (;;) {
+  while (!interrupted(request)) {
     const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request.batch));
     rest = rest.subspan(chunk.size());
-    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(chunk, rest.empty()));
+    const WantLogits want = rest.empty() ? WantLogits::kLast : WantLogits::kNone;
+    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(chunk, want));
     if (rest.empty()) return logits;
   }
+  return std::span<const float>();
 }
 
 // Text as it becomes certain.
@@ -98,21 +102,24 @@ const char* name(StopReason reason) {
       return "stop";
     case StopReason::kContext:
       return "context";
+    case StopReason::kInterrupted:
+      return "interrupted";
   }
   return "unknown";
 }
 
-Result<Generation> generate(Engine& engine, const GenerationRequest& request,
+Result<Generation> generate(Engine& engine, OpenStream& stream, const GenerationRequest& request,
                             FunctionRef<Status(std::string_view)> on_text) {
   arch::Trunk& trunk = engine.trunk();
   TERRACE_RETURN_IF_ERROR(sampler::validate(request.sampling));
   TERRACE_RETURN_IF_ERROR(check_prompt(request, trunk.info(), trunk.context()));
+  TERRACE_CHECK(stream.length() == request.before.size(), "the stream holds what was computed before");
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
   TERRACE_ASSIGN_OR_RETURN(text::StopMatcher stops, text::StopMatcher::make(request.stops));
-  TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
   sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops().exp);
   TextOutput output(*tokenizer, request, std::move(stops), on_text);
-  std::vector<std::int32_t> history = request.prompt;
+  std::vector<std::int32_t> history = request.before;
+  history.insert(history.end(), request.prompt.begin(), request.prompt.end());
   history.reserve(history.size() + std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside}));
 
   Generation result;
@@ -120,7 +127,8 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
   const auto begin = Clock::now();
   TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, run_prompt(stream, request));
   const auto prompt_end = Clock::now();
-  bool stopped = false;
+  bool stopped = logits.empty();
+  if (stopped) result.stop_reason = StopReason::kInterrupted;
   while (!stopped && result.tokens.size() < request.max_tokens) {
     if (request.hash_logits) result.logits_xxh3.push_back(XXH3_64bits(logits.data(), logits.size_bytes()));
     TERRACE_ASSIGN_OR_RETURN(const std::int32_t token, sampler.sample(logits, history.size(), history));
@@ -136,10 +144,12 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
       result.stop_reason = StopReason::kLimit;
     } else if (history.size() > trunk.context()) {
       result.stop_reason = StopReason::kContext;
+    } else if (interrupted(request)) {
+      result.stop_reason = StopReason::kInterrupted;
     } else {
       stopped = false;
       TERRACE_RETURN_IF_ERROR(output.status());
-      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, true));
+      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, WantLogits::kLast));
     }
   }
   if (result.stop_reason != StopReason::kStop) output.finish();
@@ -148,6 +158,12 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
   result.prompt_ms = ms_between(begin, prompt_end);
   result.decode_ms = ms_between(prompt_end, Clock::now());
   return result;
+}
+
+Result<Generation> generate(Engine& engine, const GenerationRequest& request,
+                            FunctionRef<Status(std::string_view)> on_text) {
+  TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(engine.trunk()));
+  return generate(engine, stream, request, on_text);
 }
 
 }  // namespace terrace::app

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,21 +10,26 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "coordinator/app/engine.h"
+#include "coordinator/app/open_stream.h"
 #include "coordinator/sampler/sampler.h"
 
 namespace terrace::app {
 
-enum class StopReason : std::uint8_t { kEos, kLimit, kStop, kContext };
-const char* name(StopReason reason);  // "eos", "limit", "stop", "context"
+enum class StopReason : std::uint8_t { kEos, kLimit, kStop, kContext, kInterrupted };
+const char* name(StopReason reason);  // "eos", "limit", "stop", "context", "interrupted"
 
 struct GenerationRequest {
-  std::vector<std::int32_t> prompt;  // ids, BOS included; not empty
+  std::vector<std::int32_t> before;  // ids that the stream holds: part of the sampler's history
+  std::vector<std::int32_t> prompt;  // ids to compute behind them, BOS included; not empty
   std::uint64_t max_tokens = 256;
   std::uint32_t batch = 512;  // prompt rows of one step
   sampler::SamplingOptions sampling;
   std::vector<std::string> stops;
   bool control_as_text = false;  // control tokens appear in the text
   bool hash_logits = false;      // XXH3-64 of each step's logits
+  // Asked between steps, may be empty: true ends the run (kInterrupted). Tokens of the prompt may then be left over;
+  // the stream's length tells.
+  std::function<bool()> interrupted;
 };
 
 struct Generation {
@@ -36,10 +42,13 @@ struct Generation {
   double decode_ms = 0;  // from the first chosen token to the last
 };
 
-// Runs the request on a fresh stream. on_text gets the text as it is certain: whole characters, nothing that may belong
-// to a stop string; its error ends the run.
-// kContextFull: the prompt leaves no room for a token. kInvalidArgument: empty prompt, ids out of range, sampling
-// options. Otherwise the trunk's and legs' errors.
+// Runs the request on `stream`, which holds `before`. The last token made is not computed, and not in the stream.
+// on_text gets the text as it is certain: whole characters, nothing that may belong to a stop string; its error ends
+// the run. kContextFull: the prompt leaves no room for a token. kInvalidArgument: empty prompt, ids out of range,
+// sampling options. Otherwise the trunk's and legs' errors.
+Result<Generation> generate(Engine& engine, OpenStream& stream, const GenerationRequest& request,
+                            FunctionRef<Status(std::string_view)> on_text);
+// The same on a stream of its own, closed at the end; `before` is empty.
 Result<Generation> generate(Engine& engine, const GenerationRequest& request,
                             FunctionRef<Status(std::string_view)> on_text);
 

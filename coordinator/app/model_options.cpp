@@ -41,14 +41,18 @@ void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa) {
       .default_text("the widest this CPU has");
 }
 
+void add_activations_option(OptionTable& table, ModelOptions* options) {
+  table.group("Model");
+  table.add_choice("activations", &options->activations,
+                   {{"quantised", kernels::Activations::kQuantised}, {"f32", kernels::Activations::kF32}},
+                   "f32 is for checking only: slow, and not with nodes");
+}
+
 void add_model_options(OptionTable& table, ModelOptions* options) {
   add_file_options(table, options);
   table.add("ctx-size", &options->context, "positions a sequence may have, 0: the model's; memory is taken as needed");
   table.add_choice("kv", &options->kv, {{"f16", kernels::KvType::kF16}, {"f32", kernels::KvType::kF32}},
                    "what keys and values are stored as");
-  table.add_choice("activations", &options->activations,
-                   {{"quantised", kernels::Activations::kQuantised}, {"f32", kernels::Activations::kF32}},
-                   "f32 is for checking only: slow, and not with nodes");
   table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it")
       .range(1, 16384);
   table.group("Machines");
@@ -56,11 +60,22 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a JSON file")
       .value_name("SPEC|FILE")
       .default_text("even, by id order");
+  table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
+  table
+      .add("ram", &options->ram,
+           "memory for this machine's part; more than there is: weights are read from the file again and again")
+      .default_text("what is available");
   add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);
 }
 
 Status check(const ModelOptions& options) {
+  if (!options.plan.empty() && (!options.nodes.empty() || !options.share.empty()))
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--plan {} says which nodes own which experts; leave out --node and --share, or make another "
+                    "plan with them",
+                    options.plan.string()));
   std::vector<std::string> nodes = options.nodes;
   std::sort(nodes.begin(), nodes.end());
   if (const auto twice = std::adjacent_find(nodes.begin(), nodes.end()); twice != nodes.end())
@@ -71,7 +86,7 @@ Status check(const ModelOptions& options) {
   // Before a large model is opened for nothing.
   for (const std::string& node : nodes)
     if (const auto address = transport::parse_host_port(node); !address.ok()) return address.error().in("--node");
-  if (options.activations == kernels::Activations::kF32 && !nodes.empty())
+  if (options.activations == kernels::Activations::kF32 && (!nodes.empty() || !options.plan.empty()))
     return Error(
         ErrorCode::kInvalidArgument,
         "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");

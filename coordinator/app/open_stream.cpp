@@ -16,11 +16,11 @@ OpenStream::~OpenStream() {
   if (trunk_ != nullptr) trunk_->close_stream(id_);
 }
 
-Result<std::span<const float>> OpenStream::step(std::span<const std::int32_t> tokens, bool want_logits) {
+Result<std::span<const float>> OpenStream::step(std::span<const std::int32_t> tokens, WantLogits want) {
   rows_.clear();
   std::uint32_t position = trunk_->length(id_);
-  for (const std::int32_t token : tokens) rows_.push_back({id_, position++, token, false});
-  rows_.back().want_logits = want_logits;
+  for (const std::int32_t token : tokens) rows_.push_back({id_, position++, token, want == WantLogits::kAll});
+  rows_.back().want_logits = want != WantLogits::kNone;
   TERRACE_ASSIGN_OR_RETURN(const arch::StepResult result, trunk_->step(rows_));
   if (!result.failed.empty()) return result.failed.front().error;
   return result.logits;

@@ -10,6 +10,9 @@
 
 namespace terrace::app {
 
+// Of the tokens of one step.
+enum class WantLogits : std::uint8_t { kNone, kLast, kAll };
+
 class OpenStream {
  public:
   // Errors as Trunk::open_stream().
@@ -18,9 +21,10 @@ class OpenStream {
   OpenStream& operator=(OpenStream&&) = delete;
   ~OpenStream();
 
-  // Computes `tokens` (not empty) at the stream's end; with want_logits the logits of the last, valid until the trunk's
-  // next step. Errors as Trunk::step(), or that of the first row that failed.
-  Result<std::span<const float>> step(std::span<const std::int32_t> tokens, bool want_logits);
+  // Computes `tokens` (not empty) at the stream's end. Gives the logits asked for, [tokens that want them, vocabulary],
+  // valid until the trunk's next step. Errors as Trunk::step(), or that of the first row that failed.
+  Result<std::span<const float>> step(std::span<const std::int32_t> tokens, WantLogits want);
+  std::uint32_t length() const { return trunk_->length(id_); }  // positions computed
 
  private:
   OpenStream(arch::Trunk& trunk, arch::StreamId id) : trunk_(&trunk), id_(id) {}

@@ -10,6 +10,7 @@
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/app/open_stream.h"
 #include "coordinator/app/text_input.h"
 
 namespace terrace::app {
@@ -30,6 +31,7 @@ OptionTable make_table(ScoreOptions* o) {
   table.add("chunk", &o->chunk, "tokens of a fresh sequence each; a shorter rest is left out").range(2, 1 << 20);
   table.add("json", &o->model.json, "print the JSON object on one line");
   add_model_options(table, &o->model);
+  add_activations_option(table, &o->model);
   return table;
 }
 
@@ -69,29 +71,18 @@ double negative_log_likelihood(std::span<const float> logits, std::int32_t token
   return largest + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(token)]);
 }
 
-// The sum over the chunk's predictions: every token but the first.
+// The sum over the chunk's predictions: every token but the first. Nothing is predicted behind the last, so it is not
+// computed.
 Result<double> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids, std::size_t batch) {
-  TERRACE_ASSIGN_OR_RETURN(const arch::StreamId stream, trunk.open_stream());
-  std::vector<arch::StepRow> rows;
+  TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
+  const std::size_t vocabulary = trunk.info().vocabulary;
   double nll = 0;
-  Status failed;
-  for (std::size_t first = 0; first < ids.size() && failed.ok(); first += batch) {
-    const std::size_t n = std::min(batch, ids.size() - first);
-    rows.clear();
-    for (std::size_t i = first; i < first + n; ++i)
-      rows.push_back({stream, static_cast<std::uint32_t>(i), ids[i], i + 1 < ids.size()});
-    auto result = trunk.step(rows);
-    if (!result.ok())
-      failed = result.error();
-    else if (!result->failed.empty())
-      failed = result->failed.front().error;
-    if (!failed.ok()) break;
-    const std::size_t vocabulary = trunk.info().vocabulary;
-    for (std::size_t i = 0; i < n && first + i + 1 < ids.size(); ++i)
-      nll += negative_log_likelihood(result->logits.subspan(i * vocabulary, vocabulary), ids[first + i + 1]);
+  for (std::size_t first = 0; first + 1 < ids.size(); first += batch) {
+    const auto part = ids.subspan(first, std::min(batch, ids.size() - 1 - first));
+    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(part, WantLogits::kAll));
+    for (std::size_t i = 0; i < part.size(); ++i)
+      nll += negative_log_likelihood(logits.subspan(i * vocabulary, vocabulary), ids[first + i + 1]);
   }
-  trunk.close_stream(stream);
-  if (!failed.ok()) return failed.error();
   return nll;
 }
 

@@ -141,6 +141,35 @@ class GrpcNodeControl final : public NodeControl {
 
   Result<NodeStatus> status() override;
 
+  Result<NodeEstimate> estimate(const manifest::Manifest& model, const wire::BatchLimits& limits,
+                                std::uint64_t largest_frame, std::uint64_t slab_bytes) override {
+    v1::EstimateRequest message;
+    message.set_d_model(model.d_model);
+    message.set_n_experts(model.n_experts);
+    for (const manifest::LayerShape& layer : model.layers) {
+      v1::ExpertLayer* entry = message.add_layers();
+      entry->set_n_experts(layer.n_experts);
+      entry->set_gate_type(static_cast<std::uint32_t>(layer.types.gate));
+      entry->set_up_type(static_cast<std::uint32_t>(layer.types.up));
+      entry->set_down_type(static_cast<std::uint32_t>(layer.types.down));
+      entry->set_ff(layer.ff);
+    }
+    message.set_max_rows(limits.max_rows);
+    message.set_max_pairs(limits.max_pairs);
+    message.set_max_ranges(limits.max_ranges);
+    message.set_largest_frame(largest_frame);
+    message.set_slab_bytes(slab_bytes);
+    v1::EstimateReply reply;
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Estimate, message, reply));
+    return NodeEstimate{.slabs = reply.slab_bytes(),
+                        .staging = reply.staging_bytes(),
+                        .scratch = reply.scratch_bytes(),
+                        .total = reply.reserved_bytes(),
+                        .budget = reply.memory_budget(),
+                        .free = reply.memory_free(),
+                        .available = reply.memory_available()};
+  }
+
   Result<OpenedSession> open_session(const SessionRequest& request) override {
     v1::OpenSessionRequest message;
     message.mutable_protocol()->set_min(kProtocolMin);

@@ -1,5 +1,5 @@
 // The control plane of one node as the coordinator uses it: our structs instead of protobuf's, one implementation over
-// gRPC (grpc_node_control.h), and room for another in tests. Order of calls: describe, open_session, (data
+// gRPC (grpc_node_control.h), and room for another in tests. Order of calls: describe, (estimate), open_session, (data
 // connections), reserve, assign, batches, forget, close_session; heartbeat in between.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
+#include "common/manifest/manifest.h"
 #include "common/wire/messages.h"
 
 namespace terrace::legs {
@@ -54,6 +55,14 @@ struct ReservationBytes {
   std::uint64_t slabs = 0;  // as the file has them: how a node stores and rounds them is its own affair
   std::uint64_t staging = 0;
   std::uint64_t scratch = 0;
+};
+
+// What a session would take there, and what there is (docs/wire.md 5). Bytes.
+struct NodeEstimate {
+  std::uint64_t slabs = 0, staging = 0, scratch = 0;
+  std::uint64_t total = 0;  // of the budget
+  std::uint64_t budget = 0, free = 0;
+  std::uint64_t available = 0;  // that the machine could give the node now
 };
 
 struct LayerExperts {
@@ -99,6 +108,10 @@ class NodeControl {
 
   virtual Result<NodeDescription> describe() = 0;
   virtual Result<NodeStatus> status() = 0;
+  // Opens nothing. model: numbers and shapes; limits and largest_frame: what open_session() will state; slab_bytes:
+  // what reserve() will.
+  virtual Result<NodeEstimate> estimate(const manifest::Manifest& model, const wire::BatchLimits& limits,
+                                        std::uint64_t largest_frame, std::uint64_t slab_bytes) = 0;
   virtual Result<OpenedSession> open_session(const SessionRequest& request) = 0;
   // Returns the lease in milliseconds. kOutOfMemory carries the node's numbers.
   virtual Result<std::uint32_t> reserve(std::uint64_t session, const ReservationBytes& bytes) = 0;

@@ -13,20 +13,6 @@
 namespace terrace::legs {
 namespace {
 
-constexpr std::uint64_t kLargestReplyFrame = std::uint64_t{64} << 20;  // that we accept; ranges keep far below
-constexpr std::uint32_t kCanaryRows = 2;
-
-std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg) {
-  std::vector<LayerExperts> share;
-  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
-    LayerExperts entry;
-    entry.layer = layer;
-    entry.experts = owners.experts(leg, layer);
-    if (!entry.experts.empty()) share.push_back(std::move(entry));
-  }
-  return share;
-}
-
 // The canary's rows: fixed, of ordinary size, no two values of a row's period equal.
 std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model) {
   std::vector<float> rows(n_rows * d_model);
@@ -47,48 +33,43 @@ std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_ro
 
 }  // namespace
 
+Status check_versions(NodeControl& node_control) {
+  TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, node_control.describe());
+  if (node.protocol_min > kProtocolMax || node.protocol_max < kProtocolMin)
+    return Error(
+        ErrorCode::kRefused,
+        fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
+                    node_control.address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
+                    kProtocolMax));
+  if (node.numerics_version != kNumericsVersion)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
+                             node_control.address(), node.numerics_version, kNumericsVersion));
+  return {};
+}
+
 NodeSession::NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model,
                          const NodeSessionOptions& options)
-    : control_(std::move(control)), model_(model), options_(options) {
-  const manifest::Manifest& m = model_.manifest;
-  limits_.max_rows = std::max(options_.max_rows, kCanaryRows);  // the canary is a batch like any other
-  limits_.max_pairs = limits_.max_rows * m.top_k;
-  limits_.max_ranges = (limits_.max_rows + options_.range_rows - 1) / options_.range_rows;
-  limits_.d_model = m.d_model;
-  limits_.n_experts = m.n_experts;
-  limits_.n_layers = m.n_layers();
-}
+    : control_(std::move(control)),
+      model_(model),
+      options_(options),
+      sizes_(session_sizes(model.manifest, options.max_rows, options.range_rows)) {}
 
 Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeControl> control,
                                                        transport::Transport& transport, const SessionModel& model,
                                                        const NodeSessionOptions& options) {
   std::unique_ptr<NodeSession> session(new NodeSession(std::move(control), model, options));
-  TERRACE_RETURN_IF_ERROR(session->check_description());
+  TERRACE_RETURN_IF_ERROR(check_versions(*session->control_));
   TERRACE_RETURN_IF_ERROR(session->open_session());
   TERRACE_RETURN_IF_ERROR(session->open_lanes(transport));
   return session;
-}
-
-Status NodeSession::check_description() {
-  TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, control_->describe());
-  if (node.protocol_min > kProtocolMax || node.protocol_max < kProtocolMin)
-    return Error(
-        ErrorCode::kRefused,
-        fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
-                    control_->address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
-                    kProtocolMax));
-  if (node.numerics_version != kNumericsVersion)
-    return Error(ErrorCode::kRefused,
-                 fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
-                             control_->address(), node.numerics_version, kNumericsVersion));
-  return {};
 }
 
 Status NodeSession::open_session() {
   SessionRequest request;
   request.numerics_version = kNumericsVersion;
   request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
-  request.limits = limits_;
+  request.limits = sizes_.limits;
   request.largest_frame = kLargestReplyFrame;
   request.coordinator = options_.coordinator;
   TERRACE_ASSIGN_OR_RETURN(opened_, control_->open_session(request));
@@ -116,31 +97,30 @@ Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& trans
 Status NodeSession::open_lanes(transport::Transport& transport) {
   // The largest batch, and the memory for its replies at their widest: set aside before it is sent.
   wire::BatchShape largest;
-  largest.n_rows = limits_.max_rows;
-  largest.n_pairs = limits_.max_pairs;
-  largest.n_ranges = limits_.max_ranges;
-  largest.d_model = limits_.d_model;
+  largest.n_rows = sizes_.limits.max_rows;
+  largest.n_pairs = sizes_.limits.max_pairs;
+  largest.n_ranges = sizes_.limits.max_ranges;
+  largest.d_model = sizes_.limits.d_model;
   std::uint64_t batch_bytes = 0;
   for (const kernels::ExpertKernels& layer : model_.kernels) {
     largest.gate_class = layer.gate_class();
     largest.up_class = layer.up_class();
     batch_bytes = std::max(batch_bytes, wire::batch_frame_bytes(largest));
   }
-  const std::uint64_t replies =
-      limits_.max_ranges * wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, options_.range_rows,
-                                                          options_.range_rows * model_.manifest.top_k, limits_.d_model);
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> latency, open_lane(transport, wire::Lane::kLatency, 2 * replies));
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> bulk, open_lane(transport, wire::Lane::kBulk, 2 * replies));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> latency,
+                           open_lane(transport, wire::Lane::kLatency, sizes_.receive_window));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> bulk, open_lane(transport, wire::Lane::kBulk, sizes_.receive_window));
   TERRACE_ASSIGN_OR_RETURN(weights_, open_lane(transport, wire::Lane::kWeights, 0));
   for (const Lane* lane : {latency.get(), bulk.get()})
     if (lane->largest_frame() < batch_bytes || lane->window_bytes() < batch_bytes)
       return Error(
           ErrorCode::kRefused,
           fmt::format("{}: accepts frames of {} and a window of {} bytes; a batch of {} rows needs {}; lower --batch",
-                      control_->address(), lane->largest_frame(), lane->window_bytes(), limits_.max_rows, batch_bytes));
+                      control_->address(), lane->largest_frame(), lane->window_bytes(), sizes_.limits.max_rows,
+                      batch_bytes));
   NodeLegOptions options;
   options.name = control_->address();
-  options.limits = limits_;
+  options.limits = sizes_.limits;
   options.batch_timeout = options_.batch_timeout;
   options.waiting = options_.waiting;
   leg_ = std::make_unique<NodeLeg>(options, std::move(latency), std::move(bulk));
@@ -160,8 +140,7 @@ Status NodeSession::take_share(const OwnerTable& owners, std::size_t leg,
 
 Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
-  for (const LayerExperts& layer : share)
-    bytes.slabs += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
+  bytes.slabs = slab_bytes(model_.manifest, share);
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
   lease_thread_ = std::thread([this] { keep_lease(); });
   return {};
@@ -184,13 +163,14 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
   SlabSender sender(*weights_, std::move(shapes), model_.lookup, share, options_.stall_timeout);
   ShareProgress progress;
+  for (const LayerExperts& layer : share)
+    progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
   const auto on_sent = [&](std::uint64_t bytes) {
     progress.bytes_sent += bytes;
     on_progress(progress);
   };
   const auto on_answer = [&](const AssignProgress& answer) -> Status {
-    progress.slabs_ready = answer.slabs_ready;
-    progress.slabs_total = answer.slabs_total;
+    progress.bytes_ready = answer.bytes_ready;
     on_progress(progress);
     if (answer.wanted.empty()) return {};
     return sender.send(answer.wanted, on_sent);

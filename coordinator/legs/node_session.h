@@ -21,6 +21,7 @@
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/node_leg.h"
 #include "coordinator/legs/owner_table.h"
+#include "coordinator/legs/session_sizes.h"
 #include "kernels/executor/executor.h"
 
 namespace terrace::legs {
@@ -47,10 +48,16 @@ struct NodeSessionOptions {
   std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
 };
 
+// Bytes are those of slabs as the file has them.
 struct ShareProgress {
-  std::uint64_t slabs_ready = 0, slabs_total = 0;
-  std::uint64_t bytes_sent = 0;  // of slabs, by us
+  std::uint64_t bytes_total = 0;  // of the share
+  std::uint64_t bytes_ready = 0;  // as the node says: not checked
+  std::uint64_t bytes_sent = 0;   // by us
 };
+
+// Asks the node what it is. kRefused: its protocol range or numerics version is not ours, both named; else as
+// describe().
+Status check_versions(NodeControl& node);
 
 // Built and used by one thread at a time; the lease is renewed by a thread of its own.
 class NodeSession {
@@ -75,7 +82,6 @@ class NodeSession {
 
  private:
   NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);
-  Status check_description();
   Status open_session();
   Status open_lanes(transport::Transport& transport);
   Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window);
@@ -89,7 +95,7 @@ class NodeSession {
   std::unique_ptr<NodeControl> control_;
   const SessionModel& model_;
   NodeSessionOptions options_;
-  wire::BatchLimits limits_;
+  SessionSizes sizes_;
   OpenedSession opened_;
   std::unique_ptr<Lane> weights_;
   std::unique_ptr<NodeLeg> leg_;

@@ -147,19 +147,36 @@ Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, cons
   for (const auto& [key, value] : json.items())
     if (key != "layers")
       return bad(fmt::format("unknown key \"{}\"; the file has \"layers\" alone", key)).in(file.string());
-  const nlohmann::json& entries = json["layers"];
+  auto owners = share_from_json(json["layers"], input);
+  return owners.ok() ? std::move(owners) : owners.error().in(file.string());
+}
+
+Result<legs::OwnerTable> share_from_json(const nlohmann::json& entries, const ShareInput& input) {
+  if (!entries.is_array()) return bad("\"layers\" is no array");
   if (entries.size() != 1 && entries.size() != input.n_layers)
     return bad(fmt::format("\"layers\" has {} entries; it needs 1, or {}, one for each layer", entries.size(),
-                           input.n_layers))
-        .in(file.string());
+                           input.n_layers));
   std::vector<std::string> names = leg_names(input);
   std::vector<std::vector<std::uint16_t>> layers;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     auto layer = read_layer(entries[i], input, names);
-    if (!layer.ok()) return layer.error().in(fmt::format("{}: layers[{}]", file.string(), i));
+    if (!layer.ok()) return layer.error().in(fmt::format("layers[{}]", i));
     layers.push_back(std::move(*layer));
   }
   return make_table(input, std::move(names), layers);
+}
+
+nlohmann::ordered_json share_to_json(const legs::OwnerTable& owners) {
+  auto layers = nlohmann::ordered_json::array();
+  bool alike = true;
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
+    auto entry = nlohmann::ordered_json::object();
+    for (std::size_t leg = 0; leg < owners.n_legs(); ++leg)
+      if (const auto ids = owners.experts(leg, layer); !ids.empty()) entry[owners.leg_name(leg)] = ids_text(ids);
+    alike = alike && (layers.empty() || layers.front() == entry);
+    layers.push_back(std::move(entry));
+  }
+  return alike ? nlohmann::ordered_json::array({layers.front()}) : layers;
 }
 
 Result<legs::OwnerTable> share_from_flag(const std::string& text, const ShareInput& input) {
@@ -177,6 +194,16 @@ legs::OwnerTable even_share(const ShareInput& input) {
     layer.insert(layer.end(), count, static_cast<std::uint16_t>(leg));
   }
   return make_table(input, std::move(names), {std::move(layer)});
+}
+
+std::string ids_text(std::span<const std::uint16_t> ids) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < ids.size(); first = last + 1) {
+    for (last = first; last + 1 < ids.size() && ids[last + 1] == ids[last] + 1;) ++last;
+    if (!text.empty()) text += ',';
+    text += last == first ? fmt::format("{}", ids[first]) : fmt::format("{}-{}", ids[first], ids[last]);
+  }
+  return text;
 }
 
 }  // namespace terrace::planner

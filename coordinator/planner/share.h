@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,11 +34,18 @@ struct ShareInput {
 Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& input);
 // The same from a file of the JSON form above. kNotFound, kIo name the file.
 Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, const ShareInput& input);
+// The array "layers" of such a file. kInvalidArgument.
+Result<legs::OwnerTable> share_from_json(const nlohmann::json& layers, const ShareInput& input);
+// The array that share_from_json() reads back: one entry where all layers are alike.
+nlohmann::ordered_json share_to_json(const legs::OwnerTable& owners);
 // `text` is a share spec, or names a file: it has no '=', or ends in .json.
 Result<legs::OwnerTable> share_from_flag(const std::string& text, const ShareInput& input);
 
 // Experts in id order, cut into as many equal runs as there are legs, the host's first; without nodes the host owns
 // all. Where the count does not divide, the first legs own one more.
 legs::OwnerTable even_share(const ShareInput& input);
+
+// Rising ids as --share writes them: "0-3,8".
+std::string ids_text(std::span<const std::uint16_t> ids);
 
 }  // namespace terrace::planner

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "common/base/finite.h"
 #include "coordinator/sampler/philox.h"
 
 namespace terrace::sampler {
@@ -27,8 +28,6 @@ float logit_of(std::uint64_t key) {
 }
 
 std::int32_t id_of(std::uint64_t key) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(key)); }
-
-bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & 0x7F800000u) != 0x7F800000u; }
 
 Error not_finite(std::size_t id, float value, const char* when) {
   return Error(ErrorCode::kNotFinite, fmt::format("the logit of token {} is {} (bits 0x{:08x}){}", id, value,

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstddef>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 namespace terrace::text {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 namespace terrace::text {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 namespace terrace::text {
 

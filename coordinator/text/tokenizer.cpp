@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/check.h"
+#include "common/base/utf8.h"
 
 namespace terrace::text {
 
@@ -46,23 +47,56 @@ void to_raw_offsets(const std::vector<std::size_t>& bad_offsets, std::vector<std
 
 }  // namespace
 
+// A part of the text in which one set of tokens is found.
+struct Tokenizer::Zone {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool special = false;
+};
+
+// They cover the text. Ranges beyond it or out of order are our own bug.
+std::vector<Tokenizer::Zone> Tokenizer::zones(std::string_view text, const EncodeOptions& options) {
+  std::vector<Zone> parts;
+  std::size_t at = 0;
+  for (const TextRange& plain : options.plain) {
+    TERRACE_CHECK(at <= plain.begin && plain.begin <= plain.end && plain.end <= text.size(),
+                  "plain ranges of the text");
+    parts.push_back({at, plain.begin, options.parse_special});
+    parts.push_back({plain.begin, plain.end, false});
+    at = plain.end;
+  }
+  parts.push_back({at, text.size(), options.parse_special});
+  return parts;
+}
+
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > kMaxTextBytes)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("the text has {} bytes; at most {} are encoded at once", text.size(), kMaxTextBytes));
+  std::vector<Zone> parts = zones(text, options);
   std::string replaced;
-  if (has_bad_byte_without_token(text)) text = replaced = replace_bad_utf8(text);
+  if (has_bad_byte_without_token(text)) {
+    for (Zone& zone : parts) {
+      const std::string part = replace_bad_utf8(text.substr(zone.begin, zone.end - zone.begin));
+      zone.begin = replaced.size();
+      replaced += part;
+      zone.end = replaced.size();
+    }
+    text = replaced;
+  }
 
-  const SpecialMatcher& matcher = options.parse_special ? special_ : user_defined_;
   std::vector<std::int32_t> ids;
   Scratch scratch;
-  std::size_t at = 0;
-  while (const auto match = matcher.find(text, at)) {
-    TERRACE_RETURN_IF_ERROR(encode_fragment(text.substr(at, match->begin - at), scratch, ids));
-    ids.push_back(match->id);
-    at = match->begin + match->length;
+  std::size_t done = 0;
+  for (const Zone& zone : parts) {
+    const SpecialMatcher& matcher = zone.special ? special_ : user_defined_;
+    while (const auto match = matcher.find(text.substr(0, zone.end), std::max(done, zone.begin))) {
+      TERRACE_RETURN_IF_ERROR(encode_fragment(text.substr(done, match->begin - done), scratch, ids));
+      ids.push_back(match->id);
+      done = match->begin + match->length;
+    }
   }
-  TERRACE_RETURN_IF_ERROR(encode_fragment(text.substr(at), scratch, ids));
+  TERRACE_RETURN_IF_ERROR(encode_fragment(text.substr(done), scratch, ids));
   return ids;
 }
 

@@ -27,10 +27,19 @@
 
 namespace terrace::text {
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
 struct EncodeOptions {
   // Control and unknown tokens are found in the text. Without it their text is plain text, as user content should be.
   // User-defined tokens are always found.
   bool parse_special = false;
+  // With parse_special: where the text is plain all the same. Rising, disjoint, whole characters. Only what is found
+  // before the text is cut knows these borders: normal tokens may cross them.
+  std::span<const TextRange> plain = {};
 };
 
 struct DecodeOptions {
@@ -82,6 +91,8 @@ class Tokenizer {
  private:
   friend class TokenizerBuilder;
   struct Scratch;
+  struct Zone;
+  static std::vector<Zone> zones(std::string_view text, const EncodeOptions& options);
   Tokenizer(PreTokenizer pre, Bpe bpe, SpecialMatcher user_defined, SpecialMatcher special)
       : pre_(std::move(pre)),
         bpe_(std::move(bpe)),

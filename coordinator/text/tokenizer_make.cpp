@@ -7,10 +7,10 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "common/gguf/text.h"
 #include "coordinator/text/byte_alphabet.h"
 #include "coordinator/text/tokenizer.h"
-#include "coordinator/text/utf8.h"
 
 namespace terrace::text {
 namespace {

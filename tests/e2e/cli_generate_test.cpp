@@ -3,6 +3,7 @@
 
 #include "tests/e2e/support/cli.h"
 #include "tests/e2e/support/node_process.h"
+#include "tests/e2e/support/terminal_process.h"
 
 namespace terrace::test {
 namespace {
@@ -88,18 +89,7 @@ TEST(GenerateJson, HasTheNamedKeys) {
                                 {"decode_ms", "number"},
                                 {"decode_tokens_per_second", "number"}});
   ASSERT_EQ(got["legs"].size(), 1u);
-  expect_shape(got["legs"][0], {{"name", "string"},
-                                {"kind", "string"},
-                                {"state", "string"},
-                                {"experts", "number"},
-                                {"batches", "number"},
-                                {"rows", "number"},
-                                {"pairs", "number"},
-                                {"bytes_sent", "number"},
-                                {"bytes_received", "number"},
-                                {"weight_bytes_sent", "number"},
-                                {"wait_us", "number"},
-                                {"compute_us", "number"}});
+  expect_leg_shape(got["legs"][0]);
   EXPECT_EQ(got["legs"][0]["name"], "host");
   EXPECT_EQ(got["legs"][0]["kind"], "host");
   EXPECT_EQ(got["legs"][0]["state"], "ok");
@@ -281,6 +271,32 @@ TEST(GenerateNotes, DemoModelIsNamed_AndQuietSilencesAll) {
   const Outcome quiet = run_terrace({"generate", "-p", kPrompt, "-n", "2", "--quiet"});
   EXPECT_EQ(quiet.err, "");
   EXPECT_EQ(quiet.out, loud.out);
+}
+
+// On a terminal a line of its own shows how far the weights are and goes when they are there; elsewhere there are lines
+// only, and none with --quiet.
+TEST(GenerateNotes, TransferToANode_IsShownOnATerminal_AndLeavesWholeLines) {
+  NodeProcess node;
+  const Arguments run =
+      terrace({"generate", "-m", demo_model().string(), "-p", "x", "-n", "1", "--node", node.address()});
+  const std::string ready = "terrace: " + node.address() + ": ready, 96 slabs";
+  TerminalProcess shown(run, {"XDG_CACHE_HOME=" + cache_dir().string()});
+  EXPECT_EQ(shown.wait(), 0);
+  EXPECT_NE(shown.shown().find(node.address() + ": "), std::string::npos);
+  EXPECT_NE(shown.shown().find("\r\x1b[K"), std::string::npos) << "nothing was redrawn";
+  EXPECT_NE(shown.shown().find("\r\x1b[K" + ready), std::string::npos)
+      << "the line of progress stands where the next one begins:\n"
+      << shown.shown();
+  const Outcome plain = run_program(run);
+  EXPECT_EQ(plain.err.find('\x1b'), std::string::npos);
+  EXPECT_NE(plain.err.find(ready), std::string::npos);
+  Arguments silent = run;
+  silent.emplace_back("--quiet");
+  TerminalProcess quiet(silent);
+  EXPECT_EQ(quiet.wait(), 0);
+  EXPECT_EQ(quiet.shown().find("terrace"), std::string::npos) << quiet.shown();
+  EXPECT_EQ(quiet.shown().find('\x1b'), std::string::npos);
+  node.stop();
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "coordinator/arch/architectures.h"
-#include "kernels/cpu/ops/args.h"
+#include "coordinator/planner/host_memory.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_process.h"
 #include "tests/e2e/support/random_model.h"
@@ -21,7 +21,7 @@ using test::run_program;
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 // Code and libraries, and the heap that no weight is in: tokenizer, tensor tables, stacks. Measured: 13 MiB and 2.5.
 constexpr std::uint64_t kProgram = 32 * kMiB;
-constexpr std::uint64_t kProgramHeap = 8 * kMiB;
+constexpr std::uint64_t kProgramHeap = planner::kProgramBytes;
 
 struct Model {
   std::string name;
@@ -30,16 +30,9 @@ struct Model {
 
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
-// Rows between the operations of a layer, each at most as wide as this many rows of d_model floats: the residual row
-// and its norms, q, k, v, attention's output, quantised rows, gate, up and down of top-k experts, sums of 8 bytes.
-constexpr std::uint64_t kRowWidths = 32;
-
-// What streams of `positions` and steps of `rows` need beside the file: blocks of keys and values, the rows' own
-// space, one row of logits.
+// What streams of `positions` and steps of `rows` need beside the file, as the planner states it.
 std::uint64_t stated_scratch(const arch::ModelInfo& model, std::uint64_t positions, std::uint64_t rows) {
-  const std::uint64_t blocks = positions / kernels::kKvBlockPositions + 1;
-  return blocks * kernels::kKvBlockPositions * model.kv_bytes_per_position + rows * kRowWidths * model.d_model * 4 +
-         std::uint64_t{model.vocabulary} * 4;
+  return planner::cache_bytes(model, positions) + planner::trunk_scratch_bytes(model, rows);
 }
 
 class Memory : public testing::TestWithParam<Model> {

@@ -119,7 +119,7 @@ TEST(NodeFailure, OtherNumericsVersion_OneErrorWithBothVersions) {
 TEST(NodeFailure, TooLittleMemory_OneErrorWithTheNodesNumbers) {
   NodeProcess node({"--ram", "1M"});
   const Outcome outcome = run_program(short_story({node.address()}), "", kHang);
-  expect_one_error(outcome, node.address(), "1M free of a budget of 1M");
+  expect_one_error(outcome, node.address(), "offers 1M (of a budget of 1M)");
   EXPECT_TRUE(Watch(node.address()).until_clean());
   node.stop();
 }

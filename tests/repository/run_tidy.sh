@@ -11,7 +11,7 @@ if ! command -v clang-tidy >/dev/null; then
   exit 77
 fi
 if [ $# -eq 0 ]; then
-  mapfile -t files < <(find common kernels coordinator tier_node -name '*.cpp' | sort)
+  mapfile -t files < <(find common kernels coordinator tier_node tools -name '*.cpp' | sort)
   set -- "${files[@]}"
 fi
 printf '%s\n' "$@" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p "$build"

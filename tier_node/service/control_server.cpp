@@ -76,6 +76,32 @@ Result<std::vector<ShareItem>> items_of(const v1::AssignRequest& request, const 
   return items;
 }
 
+// The layers are bounded by the size of a message, and checked by SessionTable::estimate().
+Result<EstimateRequest> request_of(const v1::EstimateRequest& request) {
+  EstimateRequest asked;
+  asked.model.d_model = request.d_model();
+  asked.model.n_experts = request.n_experts();
+  for (const v1::ExpertLayer& message : request.layers()) {
+    manifest::LayerShape layer;
+    layer.n_experts = message.n_experts();
+    layer.d_model = request.d_model();
+    layer.ff = message.ff();
+    const auto type_of = [](std::uint32_t id, TensorType& out) -> Status {
+      const TensorTypeInfo* type = find_tensor_type(id);
+      if (type == nullptr) return Error(ErrorCode::kUnsupported, fmt::format("tensor type {} is unknown here", id));
+      out = type->type;
+      return {};
+    };
+    TERRACE_RETURN_IF_ERROR(type_of(message.gate_type(), layer.types.gate));
+    TERRACE_RETURN_IF_ERROR(type_of(message.up_type(), layer.types.up));
+    TERRACE_RETURN_IF_ERROR(type_of(message.down_type(), layer.types.down));
+    asked.model.layers.push_back(layer);
+  }
+  asked.limits = {request.max_rows(), request.max_pairs(), request.max_ranges(), request.largest_frame()};
+  asked.slab_bytes = request.slab_bytes();
+  return asked;
+}
+
 v1::AssignProgress to_message(const AssignProgress& progress) {
   v1::AssignProgress message;
   message.set_ready(progress.ready);
@@ -164,6 +190,21 @@ class NodeService final : public v1::Node::Service {
     reply->set_data_port(info_.data_port);
     for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
     reply->set_machine(info_.machine);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Estimate(grpc::ServerContext*, const v1::EstimateRequest* request, v1::EstimateReply* reply) override {
+    auto asked = request_of(*request);
+    if (!asked.ok()) return to_grpc(asked.error());
+    const auto estimate = sessions_.estimate(std::move(*asked));
+    if (!estimate.ok()) return to_grpc(estimate.error());
+    reply->set_slab_bytes(estimate->terms.slabs);
+    reply->set_staging_bytes(estimate->terms.staging);
+    reply->set_scratch_bytes(estimate->terms.scratch);
+    reply->set_reserved_bytes(estimate->total);
+    reply->set_memory_budget(estimate->memory.budget);
+    reply->set_memory_free(estimate->memory.budget - estimate->memory.reserved);
+    reply->set_memory_available(estimate->available);
     return grpc::Status::OK;
   }
 

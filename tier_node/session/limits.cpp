@@ -14,6 +14,8 @@ constexpr std::uint32_t kMostRows = 65536;  // row ids have 16 bits
 constexpr std::uint64_t kSlotsBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kExecutors = 2;  // one for decode batches between a prompt's slices
 
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
+
 Error refused(std::string text) { return Error(ErrorCode::kRefused, std::move(text)); }
 
 std::uint64_t largest_batch_frame(const Model& model, const AskedLimits& asked) {
@@ -79,6 +81,16 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
   limits.executor_bytes = executor_bytes(model, options.n_workers);
   limits.weights = {options.weight_frames, options.weight_bytes};
   return limits;
+}
+
+arena::ReservationTerms reservation_terms(const Model& model, const SessionLimits& limits,
+                                          const arena::ReservationTerms& asked) {
+  arena::ReservationTerms terms;
+  terms.slabs = model.stored_bytes(asked.slabs);
+  terms.staging = std::max(asked.staging, limits.staging_bytes());
+  terms.scratch =
+      saturating_sum(std::max(asked.scratch, limits.scratch_bytes()), model.max_live_items() * EpochBook::kBytesAnItem);
+  return terms;
 }
 
 }  // namespace terrace::node

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/arena/slab_store.h"
 #include "common/base/result.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/model.h"
@@ -54,5 +55,10 @@ struct AskedLimits {
 // kRefused names what does not fit: no rows, pairs or ranges, more rows than the format has ids for, a largest batch
 // over this node's largest frame, or the reply to a single row over the coordinator's.
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options);
+
+// What a session's reservation takes where its coordinator asks for `asked`: the slabs with the store's rounding, and
+// at least this node's own windows and scratch. Reserve and Estimate both count with it.
+arena::ReservationTerms reservation_terms(const Model& model, const SessionLimits& limits,
+                                          const arena::ReservationTerms& asked);
 
 }  // namespace terrace::node

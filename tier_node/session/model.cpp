@@ -47,14 +47,21 @@ Status check_one_shape_an_id(const manifest::Manifest& manifest, const std::vect
 }  // namespace
 
 Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& machine) {
-  Model model;
-  TERRACE_ASSIGN_OR_RETURN(model.manifest_, manifest::parse(bytes));
+  TERRACE_ASSIGN_OR_RETURN(manifest::Manifest manifest, manifest::parse(bytes));
+  TERRACE_ASSIGN_OR_RETURN(Model model, outline(std::move(manifest), machine));
   model.manifest_bytes_ = bytes.size();
+  TERRACE_RETURN_IF_ERROR(check_one_shape_an_id(model.manifest_, model.layers_));
+  return model;
+}
+
+Result<Model> Model::outline(manifest::Manifest taken, const Machine& machine) {
+  Model model;
+  model.manifest_ = std::move(taken);
   const manifest::Manifest& manifest = model.manifest_;
-  if (manifest.n_layers() > kMaxLayers || manifest.slab_ids.size() > kMaxSlabs)
-    return Error(ErrorCode::kRefused,
-                 fmt::format("the manifest has {} layers and {} slabs; a node takes {} and {}", manifest.n_layers(),
-                             manifest.slab_ids.size(), kMaxLayers, kMaxSlabs));
+  const std::uint64_t n_slabs = std::uint64_t{manifest.n_layers()} * manifest.n_experts;
+  if (manifest.n_layers() > kMaxLayers || n_slabs > kMaxSlabs)
+    return Error(ErrorCode::kRefused, fmt::format("the manifest has {} layers and {} slabs; a node takes {} and {}",
+                                                  manifest.n_layers(), n_slabs, kMaxLayers, kMaxSlabs));
   if (manifest.shift < manifest::kMinShift || manifest.shift > manifest::kMaxShift)
     return Error(ErrorCode::kRefused, fmt::format("the manifest's SHIFT is {}; {} to {} are allowed", manifest.shift,
                                                   manifest::kMinShift, manifest::kMaxShift));
@@ -71,7 +78,6 @@ Result<Model> Model::parse(std::span<const std::byte> bytes, const Machine& mach
     model.layers_.push_back(std::move(layer).value());
   }
   if (!any_experts) return Error(ErrorCode::kRefused, "the manifest has no layer with experts");
-  TERRACE_RETURN_IF_ERROR(check_one_shape_an_id(manifest, model.layers_));
   return model;
 }
 

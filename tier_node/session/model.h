@@ -40,6 +40,9 @@ class Model {
   // the type that this machine has no kernel for. kRefused: SHIFT out of range, no layer with experts, widths that
   // differ, more than kMaxLayers or kMaxSlabs.
   static Result<Model> parse(std::span<const std::byte> bytes, const Machine& machine);
+  // The same of a manifest's numbers and shapes alone, each within the ranges of manifest::parse(): a model whose slabs
+  // have no ids (slab_id() means nothing), to be counted with.
+  static Result<Model> outline(manifest::Manifest manifest, const Machine& machine);
 
   const security::Sha256& hash() const { return manifest_.hash; }
   std::uint64_t manifest_bytes() const { return manifest_bytes_; }  // as it came

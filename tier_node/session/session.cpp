@@ -12,8 +12,6 @@ namespace {
 
 Error invalid(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
 
-std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a + std::min(b, ~a); }
-
 }  // namespace
 
 Session::Session(Identity identity, Model model, const SessionLimits& limits, TimePoint lease_end,
@@ -31,12 +29,7 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::Res
                                        FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end) {
   if (reserving_.exchange(true, std::memory_order_acq_rel))
     return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
-  arena::ReservationTerms terms = asked;
-  terms.slabs = model_.stored_bytes(asked.slabs);
-  terms.staging = std::max(terms.staging, limits_.staging_bytes());
-  terms.scratch = saturating_sum(std::max(terms.scratch, limits_.scratch_bytes()),
-                                 model_.max_live_items() * EpochBook::kBytesAnItem);
-  auto reserved = take_reservation(store, terms, go_on);
+  auto reserved = take_reservation(store, reservation_terms(model_, limits_, asked), go_on);
   extend_lease(new_lease_end());
   reserving_.store(false, std::memory_order_release);
   return reserved;

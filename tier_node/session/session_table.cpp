@@ -123,6 +123,21 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
   return Opened{std::move(session), std::min(request.protocol_max, kProtocolMax)};
 }
 
+Result<Estimate> SessionTable::estimate(EstimateRequest request) const {
+  for (const manifest::LayerShape& layer : request.model.layers)
+    TERRACE_RETURN_IF_ERROR(manifest::check_layer_shape(layer));
+  TERRACE_ASSIGN_OR_RETURN(const Model model, Model::outline(std::move(request.model), options_.machine));
+  TERRACE_ASSIGN_OR_RETURN(const SessionLimits limits, make_limits(model, request.limits, options_.limits));
+  Estimate estimate;
+  estimate.terms = reservation_terms(model, limits, {request.slab_bytes, 0, 0});
+  const auto total = arena::total_bytes(estimate.terms);
+  if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
+  estimate.total = *total;
+  estimate.memory = store_.usage();
+  TERRACE_ASSIGN_OR_RETURN(estimate.available, store_.available());
+  return estimate;
+}
+
 Result<SessionRef> SessionTable::find(std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);

@@ -39,6 +39,20 @@ struct OpenRequest {
   std::string coordinator;
 };
 
+// A session that is only thought of: its model by numbers and shapes, slab_ids empty.
+struct EstimateRequest {
+  manifest::Manifest model;
+  AskedLimits limits;
+  std::uint64_t slab_bytes = 0;
+};
+
+struct Estimate {
+  arena::ReservationTerms terms;  // of its reservation
+  std::uint64_t total = 0;        // of the budget
+  arena::StoreUsage memory;
+  std::uint64_t available = 0;  // that the machine could give now
+};
+
 struct SessionOptions {
   Machine machine;
   LimitOptions limits;
@@ -68,6 +82,9 @@ class SessionTable {
   // kRefused: draining, too many sessions, too large manifests in all, protocol ranges apart, another numerics version,
   // a capability that this node lacks, limits (see make_limits); the text names it. Else as Model::parse.
   Result<Opened> open(const OpenRequest& request);
+  // What the reservation of such a session would take; nothing is opened. kCorrupt: numbers that no model has.
+  // kRefused, kUnsupported: as open(). kOutOfMemory: more than 2^64 bytes.
+  Result<Estimate> estimate(EstimateRequest request) const;
   // kNotFound: closed, ended, or of an earlier start of this node.
   Result<SessionRef> find(std::uint64_t id) const;
   Status heartbeat(std::uint64_t id);

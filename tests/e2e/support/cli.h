@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -71,6 +72,39 @@ inline void expect_shape(const nlohmann::ordered_json& object,
     }
   }
   EXPECT_EQ(found, wanted);
+}
+
+// An entry of the array "legs" of `generate` and `bench`.
+inline void expect_leg_shape(const nlohmann::ordered_json& leg) {
+  expect_shape(leg, {{"name", "string"},
+                     {"kind", "string"},
+                     {"state", "string"},
+                     {"experts", "number"},
+                     {"batches", "number"},
+                     {"rows", "number"},
+                     {"pairs", "number"},
+                     {"bytes_sent", "number"},
+                     {"bytes_received", "number"},
+                     {"weight_bytes_sent", "number"},
+                     {"wait_us", "number"},
+                     {"compute_us", "number"}});
+}
+
+// The option names of a program or of its command: "--name" at the beginning of a row of its --help, but for those that
+// every one has.
+inline std::set<std::string> names_in_help(const std::string& program, const std::string& command = "") {
+  Arguments words = {program};
+  if (!command.empty()) words.push_back(command);
+  words.emplace_back("--help");
+  const std::string help = run_program(words).out;
+  std::set<std::string> names;
+  for (std::size_t at = 0; (at = help.find("--", at)) != std::string::npos; ++at) {
+    const std::size_t line = help.rfind('\n', at) + 1;
+    if (at - line != 6) continue;  // "  -p, --prompt" and "      --stop"
+    names.insert(help.substr(at + 2, help.find_first_of(" \n", at) - at - 2));
+  }
+  for (const char* every : {"config", "print-config", "help", "version"}) EXPECT_EQ(names.erase(every), 1u) << every;
+  return names;
 }
 
 }  // namespace terrace::test

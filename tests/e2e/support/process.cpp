@@ -2,54 +2,24 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <stdexcept>
-#include <string_view>
 #include <thread>
 
+#include "tests/e2e/support/spawn.h"
 #include "tests/test_data.h"
 
 namespace terrace::test {
 namespace {
 
-std::vector<std::string> child_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view variable = *entry;
-    if (!variable.starts_with("XDG_CACHE_HOME=") && !variable.starts_with("TERRACE_")) variables.emplace_back(variable);
-  }
-  variables.push_back("XDG_CACHE_HOME=" + cache_dir().string());
-  return variables;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> all;
-  for (std::string& string : strings) all.push_back(string.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 int open_or_throw(const std::filesystem::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
   if (fd < 0) throw std::runtime_error("cannot open " + path.string());
   return fd;
-}
-
-// Between fork and exec of a process with threads: nothing but system calls.
-[[noreturn]] void become(const char* program, char** arguments, char** environment, const int (&fds)[3], pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);
-  for (int i = 0; i < 3; ++i) ::dup2(fds[i], i);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execve(program, arguments, environment);
-  ::_exit(127);
 }
 
 }  // namespace
@@ -61,15 +31,10 @@ std::filesystem::path cache_dir() {
 
 Process::Process(const std::vector<std::string>& arguments, const std::string& input) {
   write_file(dir_ / "in", input);
-  std::vector<std::string> words = arguments, variables = child_environment();
-  const std::vector<char*> argv = pointers(words), envp = pointers(variables);
   const int fds[] = {open_or_throw(dir_ / "in", O_RDONLY), open_or_throw(dir_ / "out", O_WRONLY | O_CREAT | O_APPEND),
                      open_or_throw(dir_ / "err", O_WRONLY | O_CREAT | O_APPEND)};
-  const pid_t parent = ::getpid();
-  pid_ = ::fork();
-  if (pid_ == 0) become(argv[0], const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), fds, parent);
+  pid_ = spawn(arguments, fds);
   for (const int fd : fds) ::close(fd);
-  if (pid_ < 0) throw std::runtime_error("cannot fork");
 }
 
 Process::~Process() {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 #include "tests/unit/coordinator/text/small_vocabulary.h"
 
 namespace terrace::text {

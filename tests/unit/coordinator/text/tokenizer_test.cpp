@@ -48,6 +48,25 @@ TEST(Tokenizer, SpecialTokens_FoundByTypeAndOption) {
   EXPECT_EQ(encode(t, "<unk>"), bytes_of("<unk>"));
 }
 
+// Ranges [begin, end) in which control tokens are plain text.
+TEST(Tokenizer, PlainRanges_KeepTheirMarksAsText) {
+  const Tokenizer t = made();
+  const auto with = [&](std::string_view text, std::vector<TextRange> plain) {
+    return t.encode(text, {.parse_special = true, .plain = plain}).value();
+  };
+  const auto joined = [](Ids a, const Ids& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  EXPECT_EQ(with("<|end|><|end|>", {{7, 14}}), joined({260}, bytes_of("<|end|>")));
+  EXPECT_EQ(with("<|end|><|end|>", {{0, 7}}), joined(bytes_of("<|end|>"), {260}));
+  EXPECT_EQ(with("<|end|><|end|>", {{0, 14}}), bytes_of("<|end|><|end|>"));
+  EXPECT_EQ(with("<|end|>", {{3, 4}}), bytes_of("<|end|>")) << "a mark across a border is none";
+  EXPECT_EQ(with("<tool>", {{0, 6}}), Ids({262})) << "user-defined tokens are found everywhere";
+  EXPECT_EQ(with("hello", {{2, 3}}), Ids({259})) << "a border cuts no normal token";
+  EXPECT_EQ(with("<|end|>", {{0, 0}, {7, 7}}), Ids({260}));
+}
+
 TEST(Tokenizer, Decode_JoinsBytesAndNamesABadId) {
   const Tokenizer t = made();
   EXPECT_EQ(t.decode(Ids({259, 32, 0xFF, 261, 262}), {}).value(), "hello \xFF<|endoftext|><tool>");

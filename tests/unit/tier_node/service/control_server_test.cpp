@@ -106,6 +106,72 @@ class ControlServerTest : public ::testing::Test {
   std::unique_ptr<v1::Node::Stub> stub_;
 };
 
+v1::EstimateRequest estimate_request(const TinyModel& model, std::uint64_t slab_bytes) {
+  v1::EstimateRequest request;
+  request.set_d_model(model.manifest.d_model);
+  request.set_n_experts(model.manifest.n_experts);
+  for (const manifest::LayerShape& shape : model.manifest.layers) {
+    v1::ExpertLayer* layer = request.add_layers();
+    layer->set_n_experts(shape.n_experts);
+    layer->set_gate_type(static_cast<std::uint32_t>(shape.types.gate));
+    layer->set_up_type(static_cast<std::uint32_t>(shape.types.up));
+    layer->set_down_type(static_cast<std::uint32_t>(shape.types.down));
+    layer->set_ff(shape.ff);
+  }
+  request.set_max_rows(64);
+  request.set_max_pairs(512);
+  request.set_max_ranges(8);
+  request.set_largest_frame(16 << 20);
+  request.set_slab_bytes(slab_bytes);
+  return request;
+}
+
+TEST_F(ControlServerTest, Estimate_IsWhatReserveThenTakes_AndTakesNothing) {
+  start();
+  for (const std::uint64_t slabs : {std::uint64_t{0}, std::uint64_t{1}, model_.all_slab_bytes()}) {
+    v1::EstimateReply estimate;
+    const auto asked = call(&v1::Node::Stub::Estimate, estimate_request(model_, slabs), &estimate);
+    ASSERT_TRUE(asked.ok()) << asked.error_message();
+    EXPECT_EQ(node_->store().usage().reserved, 0u);
+    EXPECT_EQ(estimate.memory_budget(), node_->store().usage().budget);
+    EXPECT_EQ(estimate.memory_free(), estimate.memory_budget());
+    const v1::OpenSessionReply session = open();
+    ASSERT_TRUE(reserve(session.session(), slabs).ok());
+    EXPECT_EQ(node_->store().usage().reserved, estimate.reserved_bytes()) << slabs;
+    v1::EstimateReply beside;
+    ASSERT_TRUE(call(&v1::Node::Stub::Estimate, estimate_request(model_, slabs), &beside).ok());
+    EXPECT_EQ(beside.memory_free() + estimate.reserved_bytes(), estimate.memory_free());
+    v1::CloseSessionRequest close;
+    close.set_session(session.session());
+    ASSERT_TRUE(call(&v1::Node::Stub::CloseSession, close).ok());
+    ASSERT_EQ(node_->store().usage().reserved, 0u);
+  }
+}
+
+TEST_F(ControlServerTest, Estimate_RefusesWhatNoModelIs) {
+  start();
+  const auto code = [&](const std::function<void(v1::EstimateRequest&)>& change) {
+    v1::EstimateRequest request = estimate_request(model_, 0);
+    change(request);
+    return call(&v1::Node::Stub::Estimate, request).error_code();
+  };
+  EXPECT_EQ(code([](auto&) {}), grpc::StatusCode::OK);
+  EXPECT_EQ(code([](auto& r) { r.mutable_layers(0)->set_gate_type(4711); }), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(code([](auto& r) { r.mutable_layers(0)->set_ff(7); }), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(code([](auto& r) { r.set_d_model(0); }), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(code([](auto& r) { r.set_d_model(UINT32_MAX); }), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(code([](auto& r) { r.set_n_experts(r.n_experts() + 1); }), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(code([](auto& r) { r.clear_layers(); }), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(code([](auto& r) { r.set_max_rows(0); }), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(code([](auto& r) { r.set_max_rows(UINT32_MAX); }), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(code([](auto& r) { r.set_slab_bytes(UINT64_MAX); }), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(code([](auto& r) {
+              const v1::ExpertLayer layer = r.layers(0);
+              while (r.layers_size() <= 4096) *r.add_layers() = layer;
+            }),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
 TEST_F(ControlServerTest, Describe_SaysWhatTheNodeIs) {
   start();
   v1::DescribeReply reply;

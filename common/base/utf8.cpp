@@ -1,8 +1,8 @@
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 #include <cstdint>
 
-namespace terrace::text {
+namespace terrace {
 namespace {
 
 struct Lead {
@@ -58,4 +58,4 @@ std::string replace_bad_utf8(std::string_view text) {
   return out;
 }
 
-}  // namespace terrace::text
+}  // namespace terrace

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace terrace::text {
+namespace terrace {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -29,4 +29,4 @@ bool is_utf8(std::string_view text);
 // `text` with U+FFFD for each maximal ill-formed subpart, a cut character at its end included.
 std::string replace_bad_utf8(std::string_view text);
 
-}  // namespace terrace::text
+}  // namespace terrace

@@ -1,12 +1,10 @@
-#include "coordinator/text/utf8.h"
+#include "common/base/utf8.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-#include "coordinator/text/byte_alphabet.h"
-
-namespace terrace::text {
+namespace terrace {
 namespace {
 
 std::string encode(std::uint32_t c) {
@@ -56,24 +54,5 @@ TEST(Utf8, IllFormedBytes_AreCutIntoMaximalSubparts) {
   EXPECT_EQ(replace_bad_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), bad + bad + bad + bad + "A");
 }
 
-TEST(ByteAlphabet, EveryByte_ComesBack) {
-  std::string all, spelled;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const std::string character = alphabet_character(static_cast<std::uint8_t>(byte));
-    EXPECT_TRUE(is_utf8(character));
-    spelled += character;
-    all += static_cast<char>(byte);
-  }
-  EXPECT_EQ(alphabet_to_bytes(spelled), all);
-  EXPECT_EQ(alphabet_character(' '), "Ġ");
-  EXPECT_EQ(alphabet_character('\n'), "Ċ");
-  EXPECT_EQ(alphabet_character(0xAD), "Ń");
-}
-
-TEST(ByteAlphabet, TextOutsideIt_IsNothing) {
-  for (const char* text : {"a b", "\n", "\u00AD", "\u0144", "中", "\xC3\x28", "\xC3"})
-    EXPECT_FALSE(alphabet_to_bytes(text).has_value()) << text;
-}
-
 }  // namespace
-}  // namespace terrace::text
+}  // namespace terrace

@@ -1,0 +1,38 @@
+// Where a run's experts will be and what memory that takes, settled before anything is loaded: from the headers of the
+// file, the options, and what the nodes say.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/gguf/file.h"
+#include "common/manifest/experts.h"
+#include "coordinator/app/model_options.h"
+#include "coordinator/arch/trunk.h"
+#include "coordinator/arch/trunk_options.h"
+#include "coordinator/legs/node_control.h"
+#include "coordinator/legs/owner_table.h"
+#include "coordinator/planner/memory_plan.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::app {
+
+struct Placement {
+  manifest::ModelExperts experts;
+  arch::TrunkOptions trunk;
+  arch::ModelInfo info;
+  std::vector<kernels::ExpertKernels> kernels;  // [n_layers], this machine's
+  std::vector<std::string> nodes;               // of --node, or of the plan file
+  legs::OwnerTable owners;
+  std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
+  planner::MemoryPlan memory;                                // may say that it does not fit
+};
+
+// n_threads: that compute here. Errors name file, share, plan file or node; that memory is short is none of them.
+Result<Placement> make_placement(const gguf::File& file, const ModelOptions& options, const kernels::CpuFeatures& cpu,
+                                 std::size_t n_threads);
+
+}  // namespace terrace::app

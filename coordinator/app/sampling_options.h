@@ -1,0 +1,12 @@
+// The sampling flags, for every command that makes text.
+#pragma once
+
+#include "common/base/options.h"
+#include "coordinator/sampler/sampler.h"
+
+namespace terrace::app {
+
+// Adds them below the heading "Sampling"; the table fills `options`.
+void add_sampling_options(OptionTable& table, sampler::SamplingOptions* options);
+
+}  // namespace terrace::app

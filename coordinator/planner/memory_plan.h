@@ -1,0 +1,74 @@
+// Who needs how much memory for a share, and who has it: before a byte of weights is read or sent.
+//
+// A node says itself what a session of this kind would take there (NodeControl::estimate), so that the plan's numbers
+// are those that it reserves. This machine's experts and dense weights are read in place from the mapped file; what is
+// taken from the system is cache and scratch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/manifest/manifest.h"
+#include "coordinator/arch/trunk.h"
+#include "coordinator/legs/node_control.h"
+#include "coordinator/legs/owner_table.h"
+#include "coordinator/legs/session_sizes.h"
+
+namespace terrace::planner {
+
+struct LegPlan {
+  std::string name;
+  bool is_host = false;
+  std::string experts;  // "16-23", "0-3,8", "none", or "48 slabs" where layers differ
+  std::uint64_t slabs = 0;
+  // Bytes.
+  std::uint64_t slab_bytes = 0;
+  std::uint64_t dense_bytes = 0;    // host: weights that are no routed experts
+  std::uint64_t cache_bytes = 0;    // host: keys and values of the context asked for
+  std::uint64_t staging_bytes = 0;  // receive windows
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t needs = 0;   // all of it, in whole pages
+  std::uint64_t offers = 0;  // free now
+  std::string refusal;       // empty: it fits; else a sentence with the numbers
+
+  bool fits() const { return refusal.empty(); }
+};
+
+struct MemoryPlan {
+  std::vector<LegPlan> legs;  // host first
+  // Positions that this machine's rest has room for, where --ctx-size asks for none: they are taken as needed.
+  std::optional<std::uint64_t> room_for_positions;
+
+  bool fits() const;
+  // kOutOfMemory with every leg's refusal; ok where it fits.
+  Status status() const;
+};
+
+// What this machine is asked for and has.
+struct HostInput {
+  std::uint64_t dense_bytes = 0;
+  std::uint64_t cache_bytes = 0;  // of the positions asked for; 0: taken as needed
+  std::uint64_t scratch_bytes = 0;
+  std::optional<std::uint64_t> ram;  // --ram: also counts pages of the file that are read again
+  std::uint64_t available = 0;       // without swapping
+};
+
+struct PlanInput {
+  const manifest::Manifest& model;  // ids are not looked at
+  const arch::ModelInfo& info;
+  const legs::OwnerTable& owners;  // leg 0 is the host
+  std::uint32_t max_rows = 512;    // of a batch
+  std::uint32_t range_rows = 256;
+  HostInput host;
+};
+
+// Asks the nodes, which are legs 1.. of the owner table. Errors: a node that does not answer, or refuses such a session
+// whatever memory it has. That something does not fit is no error here.
+Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::unique_ptr<legs::NodeControl>> nodes);
+
+}  // namespace terrace::planner
