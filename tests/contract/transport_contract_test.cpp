@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "common/transport/faulty/faulty.h"
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/tcp/tcp.h"
 #include "tests/contract/transport_harness.h"
@@ -24,9 +25,31 @@ struct TransportCase {
 
 void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
 
+template <class Inner>
+std::unique_ptr<Transport> make() {
+  return std::make_unique<Inner>();
+}
+// Both ends wrapped, no fault planted.
+template <class Inner>
+std::unique_ptr<Transport> make_faulty() {
+  return std::make_unique<FaultyTransport>(std::make_shared<Inner>(), FaultScript());
+}
+// Every frame is held for a while before it is delivered: all clauses hold for a link that is slow, too.
+template <class Inner>
+std::unique_ptr<Transport> make_slow() {
+  FaultScript script;
+  script.delay = {0us, 30us};
+  script.jitter = {0us, 10us};
+  return std::make_unique<FaultyTransport>(std::make_shared<Inner>(), script);
+}
+
 const TransportCase kTransports[] = {
-    {"loopback", []() -> std::unique_ptr<Transport> { return std::make_unique<LoopbackTransport>(); }},
-    {"tcp", []() -> std::unique_ptr<Transport> { return std::make_unique<TcpTransport>(); }},
+    {"loopback", make<LoopbackTransport>},
+    {"tcp", make<TcpTransport>},
+    {"faulty_loopback", make_faulty<LoopbackTransport>},
+    {"faulty_tcp", make_faulty<TcpTransport>},
+    {"slow_loopback", make_slow<LoopbackTransport>},
+    {"slow_tcp", make_slow<TcpTransport>},
 };
 
 constexpr std::size_t kMega = std::size_t{1} << 20;
