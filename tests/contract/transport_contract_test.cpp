@@ -9,6 +9,7 @@
 
 #include "common/transport/faulty/faulty.h"
 #include "common/transport/loopback/loopback.h"
+#include "common/transport/recording/recorder.h"
 #include "common/transport/tcp/tcp.h"
 #include "tests/contract/transport_harness.h"
 
@@ -42,12 +43,17 @@ std::unique_ptr<Transport> make_slow() {
   script.jitter = {0us, 10us};
   return std::make_unique<FaultyTransport>(std::make_shared<Inner>(), script);
 }
+template <class Inner>
+std::unique_ptr<Transport> make_recording() {
+  return std::make_unique<RecordingTransport>(std::make_shared<Inner>(), Recorder::create("/dev/null").value());
+}
 
 const TransportCase kTransports[] = {
     {"loopback", make<LoopbackTransport>},
     {"tcp", make<TcpTransport>},
     {"faulty_loopback", make_faulty<LoopbackTransport>},
     {"faulty_tcp", make_faulty<TcpTransport>},
+    {"recording_tcp", make_recording<TcpTransport>},
     {"slow_loopback", make_slow<LoopbackTransport>},
     {"slow_tcp", make_slow<TcpTransport>},
 };

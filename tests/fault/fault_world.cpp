@@ -10,7 +10,6 @@ namespace terrace::test {
 namespace {
 
 constexpr std::uint64_t kTokens = 3;
-constexpr std::uint32_t kBatch = 8;  // the prompt of 11 takes two: the bulk lane's batches follow each other
 const std::vector<std::int32_t> kPrompt = {84, 104, 101, 32, 99, 97, 116, 32, 115, 97, 116};
 
 }  // namespace
@@ -20,34 +19,54 @@ FaultWorld::FaultWorld() : model_(data_dir() / "tiny" / "tiny-q8_0.gguf"), promp
   expected_ = GateCoordinator(model_, host_only, model_.slabs.lookup(), model_.kernels).run(prompt_, kBatch, kTokens);
 }
 
+namespace {
+
+legs::NodeSessionOptions session_options(const Patience& patience) {
+  legs::NodeSessionOptions options;
+  options.coordinator = "fault test";
+  options.max_rows = FaultWorld::kBatch;
+  options.range_rows = FaultWorld::kBatch / FaultWorld::kRanges;
+  options.connect_timeout = patience.connect;
+  options.liveness_timeout = patience.liveness;
+  options.batch_timeout = patience.batch;
+  options.stall_timeout = patience.progress;
+  return options;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<legs::NodeSession>> FaultWorld::open(const NodeLink& link,
                                                             const legs::SessionModel& model) const {
   legs::ControlTimeouts timeouts;
   timeouts.progress = link.patience.progress;
   TERRACE_ASSIGN_OR_RETURN(auto control, legs::make_grpc_node_control(link.node.address(), timeouts));
-  legs::NodeSessionOptions options;
-  options.coordinator = "fault test";
-  options.max_rows = kBatch;
-  options.range_rows = kBatch / 2;
-  options.connect_timeout = link.patience.connect;
-  options.liveness_timeout = link.patience.liveness;
-  options.batch_timeout = link.patience.batch;
-  options.stall_timeout = link.patience.progress;
-  return legs::NodeSession::open(std::move(control), link.transport, model, options);
+  return legs::NodeSession::open(std::move(control), link.transport, model, session_options(link.patience));
 }
 
 Result<GateRun> FaultWorld::generate(const NodeLink& first, const NodeLink& second) const {
   const legs::SessionModel model = model_.session_model(model_.kernels);
-  const std::string& a = first.node.address();
+  TERRACE_ASSIGN_OR_RETURN(const auto session, open(first, model));
+  return run(*session, first.node.address(), second, model);
+}
+
+Result<GateRun> FaultWorld::generate(std::unique_ptr<legs::NodeControl> first, transport::Transport& transport,
+                                     const NodeLink& second) const {
+  const legs::SessionModel model = model_.session_model(model_.kernels);
+  const std::string address = first->address();
+  TERRACE_ASSIGN_OR_RETURN(const auto session,
+                           legs::NodeSession::open(std::move(first), transport, model, session_options(kAmple)));
+  return run(*session, address, second, model);
+}
+
+Result<GateRun> FaultWorld::run(legs::NodeSession& first, const std::string& a, const NodeLink& second,
+                                const legs::SessionModel& model) const {
   const std::string& b = second.node.address();
   const legs::OwnerTable owners = model_.share({a, b}, "host=0," + a + "=1-4," + b + "=5-7");
-  TERRACE_ASSIGN_OR_RETURN(const auto session_a, open(first, model));
   TERRACE_ASSIGN_OR_RETURN(const auto session_b, open(second, model));
   const auto quiet = [](const legs::ShareProgress&) {};
-  TERRACE_RETURN_IF_ERROR(session_a->take_share(owners, 1, quiet));
+  TERRACE_RETURN_IF_ERROR(first.take_share(owners, 1, quiet));
   TERRACE_RETURN_IF_ERROR(session_b->take_share(owners, 2, quiet));
-  GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels,
-                              {&session_a->leg(), &session_b->leg()});
+  GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels, {&first.leg(), &session_b->leg()});
   try {
     return coordinator.run(prompt_, kBatch, kTokens);
   } catch (const std::runtime_error& failed) {  // the gate's way to hand a step's error on

@@ -36,16 +36,24 @@ struct NodeLink {
 
 class FaultWorld {
  public:
+  static constexpr std::uint32_t kBatch = 8;   // the prompt takes two: the bulk lane's batches follow each other
+  static constexpr std::uint32_t kRanges = 2;  // of a batch
+
   FaultWorld();
 
   // Opens both sessions, shares the experts out (the host keeps some), runs the prompt and generates. An error is the
   // one that a user would see.
   Result<GateRun> generate(const NodeLink& first, const NodeLink& second) const;
+  // The same with another control plane for the first node.
+  Result<GateRun> generate(std::unique_ptr<legs::NodeControl> first, transport::Transport& transport,
+                           const NodeLink& second) const;
   // Without nodes: what every run that ends well must give.
   const GateRun& expected() const { return expected_; }
 
  private:
   Result<std::unique_ptr<legs::NodeSession>> open(const NodeLink& link, const legs::SessionModel& model) const;
+  Result<GateRun> run(legs::NodeSession& first, const std::string& a, const NodeLink& second,
+                      const legs::SessionModel& model) const;
 
   GateModel model_;
   std::vector<std::int32_t> prompt_;
