@@ -1,4 +1,5 @@
-// What every transport owes its users, whatever carries the bytes. A new transport is one more line in kTransports.
+// What every transport owes its users, whatever carries the bytes. A new transport is one more line in
+// transports.h.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,56 +8,14 @@
 #include <random>
 #include <thread>
 
-#include "common/transport/faulty/faulty.h"
-#include "common/transport/loopback/loopback.h"
-#include "common/transport/recording/recorder.h"
-#include "common/transport/tcp/tcp.h"
 #include "tests/contract/transport_harness.h"
+#include "tests/contract/transports.h"
 
 namespace terrace::transport {
 namespace {
 
 using namespace test;
 using testing::HasSubstr;
-
-struct TransportCase {
-  const char* name;
-  std::unique_ptr<Transport> (*make)();
-};
-
-void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
-
-template <class Inner>
-std::unique_ptr<Transport> make() {
-  return std::make_unique<Inner>();
-}
-// Both ends wrapped, no fault planted.
-template <class Inner>
-std::unique_ptr<Transport> make_faulty() {
-  return std::make_unique<FaultyTransport>(std::make_shared<Inner>(), FaultScript());
-}
-// Every frame is held for a while before it is delivered: all clauses hold for a link that is slow, too.
-template <class Inner>
-std::unique_ptr<Transport> make_slow() {
-  FaultScript script;
-  script.delay = {0us, 30us};
-  script.jitter = {0us, 10us};
-  return std::make_unique<FaultyTransport>(std::make_shared<Inner>(), script);
-}
-template <class Inner>
-std::unique_ptr<Transport> make_recording() {
-  return std::make_unique<RecordingTransport>(std::make_shared<Inner>(), Recorder::create("/dev/null").value());
-}
-
-const TransportCase kTransports[] = {
-    {"loopback", make<LoopbackTransport>},
-    {"tcp", make<TcpTransport>},
-    {"faulty_loopback", make_faulty<LoopbackTransport>},
-    {"faulty_tcp", make_faulty<TcpTransport>},
-    {"recording_tcp", make_recording<TcpTransport>},
-    {"slow_loopback", make_slow<LoopbackTransport>},
-    {"slow_tcp", make_slow<TcpTransport>},
-};
 
 constexpr std::size_t kMega = std::size_t{1} << 20;
 

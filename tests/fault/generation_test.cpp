@@ -167,8 +167,7 @@ TEST_P(Generation, EveryFrameDelayed_TheExpectedTokens) {
   }
 }
 
-// ---- inside the bytes of a frame, which only a stream of bytes can be cut at
-// -------------------------------------------
+// ---- inside the bytes of a frame, which only a stream of bytes can be cut at ---------------------------------------
 
 TEST(GenerationOverTcp, CutInsideEveryFrameOfTheCoordinator_NamedErrorAndTheNextRunWorks) {
   const FaultWorld world;

@@ -40,7 +40,7 @@ FaultyConnection::FaultyConnection(std::unique_ptr<Connection> inner, std::share
   last_due_.fill(FaultClock::TimePoint::min());
 }
 
-// ---- out ------------------------------------------------------------------------------------------------------------
+// ---- out -----------------------------------------------------------------------------------------------------------
 
 Result<SendTicket> FaultyConnection::send(std::span<const Part> parts) {
   follow_cut_everywhere();
@@ -100,7 +100,7 @@ std::size_t FaultyConnection::report_sent(std::span<Event> out) {
   return n;
 }
 
-// ---- in -------------------------------------------------------------------------------------------------------------
+// ---- in ------------------------------------------------------------------------------------------------------------
 
 std::size_t FaultyConnection::poll(std::span<Event> out) {
   if (state_ == State::kReported) return 0;
@@ -180,7 +180,7 @@ void FaultyConnection::release(std::span<const std::byte> frame) {
   lent_.pop_back();
 }
 
-// ---- ends -----------------------------------------------------------------------------------------------------------
+// ---- ends ----------------------------------------------------------------------------------------------------------
 
 std::size_t FaultyConnection::report_closed(std::span<Event> out) {
   if (state_ == State::kOpen && inner_closed_ && incoming_.empty()) close_because(*inner_closed_);
@@ -221,7 +221,7 @@ void FaultyConnection::close_because(Error reason) {
   incoming_.clear();
 }
 
-// ---- waiting --------------------------------------------------------------------------------------------------------
+// ---- waiting -------------------------------------------------------------------------------------------------------
 
 int FaultyConnection::wait_fd() {
   if (state_ == State::kReported) return -1;
@@ -252,7 +252,7 @@ std::optional<std::chrono::nanoseconds> FaultyConnection::time_to_next() const {
   return std::max<std::chrono::nanoseconds>(next - std::min(next, clock_.now()), kNow);
 }
 
-// ---- faults ---------------------------------------------------------------------------------------------------------
+// ---- faults --------------------------------------------------------------------------------------------------------
 
 Verdict FaultyConnection::judge(Direction direction) {
   Verdict verdict = faults_->judge(direction);

@@ -63,8 +63,7 @@ ReplayConnection::ReplayConnection(std::shared_ptr<ReplayLog> log, std::uint32_t
 
 std::string ReplayConnection::peer_name() const { return fmt::format("recording:{}", connection_); }
 
-// ---- what the live end sends
-// ------------------------------------------------------------------------------------------
+// ---- what the live end sends ---------------------------------------------------------------------------------------
 
 Result<SendTicket> ReplayConnection::send(std::span<const Part> parts) {
   if (state_ != State::kOpen) return Error(ErrorCode::kPeerGone, reason_.text());
@@ -118,8 +117,7 @@ const wire::Frame* ReplayConnection::counterpart(const wire::Frame& live) {
   return nullptr;
 }
 
-// ---- what is played
-// ---------------------------------------------------------------------------------------------------
+// ---- what is played ------------------------------------------------------------------------------------------------
 
 bool ReplayConnection::may_play(const PlayedFrame& next) const {
   const wire::FrameHeader& header = next.frame.header;

@@ -75,7 +75,7 @@ class FaultyOver : public testing::TestWithParam<bool> {};  // tcp, else loopbac
 INSTANTIATE_TEST_SUITE_P(Transports, FaultyOver, testing::Bool(),
                          [](const auto& test) { return test.param ? "Tcp" : "Loopback"; });
 
-// ---- cuts -----------------------------------------------------------------------------------------------------------
+// ---- cuts ----------------------------------------------------------------------------------------------------------
 
 TEST_P(FaultyOver, CutAtEveryFrameEachWay_FramesBeforeArriveAndBothEndsClose) {
   constexpr std::size_t kFrames = 4;
@@ -128,7 +128,7 @@ TEST_P(FaultyOver, CutEverywhere_EndsOtherConnectionsTooAndNewOnesAreWhole) {
   EXPECT_TRUE(pump({&fresh, &fresh_server}, [&] { return fresh_server.received == 1; }));
 }
 
-// ---- frames that are not what was sent ------------------------------------------------------------------------------
+// ---- frames that are not what was sent -----------------------------------------------------------------------------
 
 // Received frame `nth` of `made` as the far end sees it under `fault`, all others untouched.
 std::vector<std::byte> changed_frame(const Fault& fault, std::size_t nth) {
@@ -204,7 +204,7 @@ TEST(Faulty, StarvedDirection_FramesComeWithoutTheirCreditOnly) {
   }
 }
 
-// ---- time -----------------------------------------------------------------------------------------------------------
+// ---- time ----------------------------------------------------------------------------------------------------------
 
 TEST(Faulty, StalledDirection_NothingPassesTheOtherGoesOnAndCloseEndsIt) {
   for (const Direction direction : {Direction::kOut, Direction::kIn}) {

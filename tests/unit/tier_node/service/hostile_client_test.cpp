@@ -1,308 +1,19 @@
-// A hostile client of the data port: every section of every frame absent, empty, cut, stretched, huge and doubled; ids
-// out of range; frames out of order; garbage; bytes that come one at a time. Each time its own session (or connection)
-// ends with an error that names the fault, another session is served to the bit, and nothing stays behind.
-#include <fmt/core.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <xxhash.h>
-
-#include <cstring>
-#include <functional>
+// A hostile client of the data port: header fields and ids out of range, frames out of order, garbage. Each time its
+// own session (or connection) ends with an error that names the fault, another session is served to the bit, and
+// nothing stays behind.
 #include <limits>
 #include <random>
 
-#include "tests/unit/tier_node/support/node_parts.h"
-#include "tier_node/service/data_server.h"
+#include "tests/unit/tier_node/service/hostile_client.h"
 
 namespace terrace::node {
 namespace {
 
-using test::error_of;
-using test::LaneClient;
-using test::must;
-using test::NodeParts;
-using test::NodeSettings;
-using test::TestBatch;
-using test::TinyModel;
+using namespace test;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using wire::FrameType;
-using wire::SectionTag;
 
-constexpr unsigned kSeed = 4711;
-
-using Bytes = std::vector<std::byte>;
-
-template <class T>
-Bytes bytes_of(const T& value) {
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  return {bytes.begin(), bytes.end()};
-}
-template <class T>
-Bytes bytes_of(const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
-// A frame to be bent: header and sections as values.
-struct TestFrame {
-  struct TestSection {
-    SectionTag tag;
-    std::uint16_t detail = 0;
-    Bytes data;
-  };
-  wire::FrameHeader header;
-  std::vector<TestSection> sections;
-
-  Bytes bytes() const {
-    wire::FrameBuilder builder;
-    builder.begin(header);
-    for (const TestSection& section : sections) builder.add(section.tag, section.detail, section.data);
-    Bytes all;
-    for (const auto part : builder.finish()) all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }
-  // Where the n-th section's header lies.
-  std::size_t offset(std::size_t nth) const {
-    std::size_t at = wire::kHeaderBytes;
-    for (std::size_t i = 0; i < nth; ++i) at += wire::kSectionHeaderBytes + (sections[i].data.size() + 15) / 16 * 16;
-    return at;
-  }
-};
-
-template <class T>
-void put(Bytes& bytes, std::size_t at, T value) {
-  std::memcpy(bytes.data() + at, &value, sizeof value);
-}
-// The checksum is right for whatever the bytes are: a hostile client knows XXH3 too.
-Bytes sealed(Bytes bytes) {
-  put<std::uint64_t>(bytes, 56, 0);
-  put<std::uint64_t>(bytes, 56, XXH3_64bits(bytes.data(), bytes.size()));
-  return bytes;
-}
-
-class HostileClient : public ::testing::Test {
- protected:
-  HostileClient() {
-    node_.serve();
-    other_ = node_.ready_session();
-    good_.reset(new LaneClient(node_.connect(*other_, wire::Lane::kLatency)));
-    good_->greet();
-  }
-  ~HostileClient() override {
-    // Whatever the hostile ones left: the honest session's end is the end of all memory.
-    for (const SessionRef& session : node_.sessions().all())
-      session->end(Error(ErrorCode::kPeerGone, "the test is over"));
-    EXPECT_TRUE(good_->drained());
-    node_.stop_server();
-    EXPECT_EQ(node_.store().usage().reserved, 0u);
-  }
-
-  void expect_others_are_served() {
-    const TestBatch batch(model_, 0, 3, 2, kSeed);
-    const std::uint64_t sequence = good_->send_batch(batch, 1);
-    const auto reply = good_->receive_answer();
-    ASSERT_TRUE(reply && reply->type() == FrameType::kReply) << error_of(reply).text;
-    EXPECT_EQ(reply->header().sequence, sequence);
-    std::vector<std::int64_t> sums(std::size_t{batch.n_rows} * batch.d_model());
-    test::add_reply_sums(*reply, batch, *other_, sums);
-    EXPECT_EQ(sums, batch.expected(model_));
-    EXPECT_FALSE(other_->ended());
-  }
-
-  TestFrame batch_frame(const wire::FrameHeader& header, std::uint32_t n_rows = 3) const {
-    const TestBatch batch(model_, 0, n_rows, 2, kSeed);
-    wire::BatchInfo info;
-    info.n_rows = n_rows;
-    info.n_pairs = static_cast<std::uint32_t>(batch.pairs.size());
-    info.n_ranges = 1;
-    info.d_model = batch.d_model();
-    info.gate_class = info.up_class = batch.kernels.gate_class();
-    TestFrame frame{header, {}};
-    frame.header.epoch = 1;
-    frame.sections = {{SectionTag::kBatch, 0, bytes_of(info)},
-                      {SectionTag::kRows, 0, batch.gate_rows},
-                      {SectionTag::kPairs, 0, bytes_of(batch.pairs)},
-                      {SectionTag::kRanges, 0, bytes_of(batch.ranges)}};
-    return frame;
-  }
-  // A frame of the type as it should be, as far as the type's sender could make it one.
-  TestFrame sample(const wire::FrameHeader& header) const {
-    TestFrame frame{header, {}};
-    switch (header.type) {
-      case FrameType::kHello:
-        frame.sections = {{SectionTag::kHello, 0, bytes_of(wire::Hello{.largest_frame = 1 << 20})}};
-        break;
-      case FrameType::kWelcome:
-        frame.sections = {{SectionTag::kWelcome, 0, bytes_of(wire::Welcome{4096, 4096, 1, 0})}};
-        break;
-      case FrameType::kBatch:
-        return batch_frame(header);
-      case FrameType::kReply:
-        frame.sections = {{SectionTag::kReply, 0, bytes_of(wire::ReplyInfo{0, 1, 1, 5})},
-                          {SectionTag::kSums, 0, Bytes(model_.manifest.d_model / 64)},
-                          {SectionTag::kFailedRows, 0, Bytes(2)}};
-        break;
-      case FrameType::kBusy:
-        frame.sections = {{SectionTag::kBusy, 0, bytes_of(wire::Busy{})}};
-        break;
-      case FrameType::kError:
-        frame.sections = {{SectionTag::kError, 0, Bytes(4)}};
-        break;
-      case FrameType::kSlab:
-        frame.sections = {{SectionTag::kSlab, 0, bytes_of(wire::SlabPiece{0, 0, 0, 4096})},
-                          {SectionTag::kSlabBytes, 0, Bytes(4096)}};
-        break;
-      default:  // ping, pong, credit, cancel, close: none
-        break;
-    }
-    return frame;
-  }
-
-  // Sends `make(header)`, sealed or not as it comes, on a lane of a new session that has said hello (a hello: as the
-  // first frame of a new connection). The error that comes back; the session and its connection have ended.
-  wire::ErrorMessage answer_to(FrameType type, wire::Lane lane,
-                               const std::function<Bytes(const wire::FrameHeader&)>& make) {
-    const SessionRef session = node_.ready_session();
-    LaneClient client = node_.connect(*session, lane);
-    const bool stranger = type == FrameType::kHello;
-    if (!stranger) client.greet();
-    client.send_bytes(make(client.header(type)));
-    const wire::ErrorMessage error = error_of(client.receive_answer());
-    EXPECT_TRUE(client.drained());
-    EXPECT_EQ(session->ended(), !stranger) << "a stranger ends nobody's session, a member its own";
-    must_end(session);
-    return error;
-  }
-  static void must_end(const SessionRef& session) {
-    if (!session->ended()) session->end(Error(ErrorCode::kPeerGone, "the case is over"));
-  }
-
-  TinyModel model_;
-  NodeParts node_{model_, many_sessions()};
-  SessionRef other_;
-  std::unique_ptr<LaneClient> good_;
-
- private:
-  static NodeSettings many_sessions() {
-    NodeSettings settings;
-    settings.budget = std::uint64_t{1} << 30;
-    settings.sessions.lease = std::chrono::hours(1);
-    return settings;
-  }
-};
-
-// ---- every section of every frame
-// -------------------------------------------------------------------------------------
-
-constexpr FrameType kAllTypes[] = {FrameType::kHello,  FrameType::kWelcome, FrameType::kBatch, FrameType::kReply,
-                                   FrameType::kBusy,   FrameType::kPing,    FrameType::kPong,  FrameType::kCredit,
-                                   FrameType::kCancel, FrameType::kError,   FrameType::kClose, FrameType::kSlab};
-
-// A session in which each type may be sent by a coordinator at all, so that sections are what is wrong.
-wire::Lane lane_for(FrameType type) { return type == FrameType::kSlab ? wire::Lane::kWeights : wire::Lane::kLatency; }
-
-// Names the section, or at least the kind of frame that lacks it.
-auto names(SectionTag tag, FrameType type) {
-  return AnyOf(HasSubstr(wire::name(tag)), HasSubstr(fmt::format("{} frame", wire::name(type))),
-               HasSubstr(fmt::format("{} frames", wire::name(type))));
-}
-
-struct SectionFault {
-  const char* name;
-  // Bends the section before the frame is made, or its bytes afterwards.
-  std::function<void(TestFrame&, std::size_t nth)> bend;
-  std::function<void(Bytes&, std::size_t section_offset)> patch;
-};
-
-std::vector<SectionFault> section_faults() {
-  const auto announce = [](std::uint64_t length) {
-    return [length](Bytes& bytes, std::size_t at) { put<std::uint64_t>(bytes, at + 8, length); };
-  };
-  return {
-      {"absent",
-       [](TestFrame& frame, std::size_t nth) {
-         frame.sections.erase(frame.sections.begin() + static_cast<std::ptrdiff_t>(nth));
-       },
-       {}},
-      {"empty", [](TestFrame& frame, std::size_t nth) { frame.sections[nth].data.clear(); }, {}},
-      {"one byte short", [](TestFrame& frame, std::size_t nth) { frame.sections[nth].data.pop_back(); }, {}},
-      {"doubled", [](TestFrame& frame, std::size_t nth) { frame.sections.push_back(frame.sections[nth]); }, {}},
-      {"announces all that a length can", {}, announce(~std::uint64_t{0})},
-      {"announces 2^63", {}, announce(std::uint64_t{1} << 63)},
-      {"announces 4 GiB", {}, announce(std::uint64_t{1} << 32)},
-      {"announces one padding more than is there",
-       {},
-       [](Bytes& bytes, std::size_t at) { put<std::uint64_t>(bytes, at + 8, bytes.size() - at); }},
-      {"of an unknown tag", {}, [](Bytes& bytes, std::size_t at) { put<std::uint16_t>(bytes, at, 999); }},
-      {"of an unknown detail", {}, [](Bytes& bytes, std::size_t at) { put<std::uint16_t>(bytes, at + 2, 2); }},
-      {"with reserved bytes", {}, [](Bytes& bytes, std::size_t at) { put<std::uint32_t>(bytes, at + 4, 1); }},
-  };
-}
-
-// Lawful after all: an error's text may have any length, and a slab's piece too.
-bool is_lawful(FrameType type, SectionTag tag, const std::string& fault) {
-  return fault == "one byte short" && type == FrameType::kSlab && tag == SectionTag::kSlabBytes;
-}
-
-TEST_F(HostileClient, EverySectionOfEveryFrame_AbsentEmptyShortDoubledHuge_NamedErrorAndOthersAreServed) {
-  for (const FrameType type : kAllTypes) {
-    const TestFrame whole = sample({.type = type});
-    for (std::size_t nth = 0; nth < whole.sections.size(); ++nth) {
-      const SectionTag tag = whole.sections[nth].tag;
-      for (const SectionFault& fault : section_faults()) {
-        if (is_lawful(type, tag, fault.name)) continue;
-        SCOPED_TRACE(fmt::format("{} frame, section {} {}", wire::name(type), wire::name(tag), fault.name));
-        const wire::ErrorMessage error = answer_to(type, lane_for(type), [&](const wire::FrameHeader& header) {
-          TestFrame frame = sample(header);
-          if (fault.bend) fault.bend(frame, nth);
-          Bytes bytes = frame.bytes();
-          if (fault.patch) fault.patch(bytes, frame.offset(nth));
-          return sealed(bytes);
-        });
-        EXPECT_THAT(error.code, AnyOf(ErrorCode::kCorrupt, ErrorCode::kRefused)) << error.text;
-        if (std::string(fault.name) != "of an unknown tag") {
-          EXPECT_THAT(error.text, names(tag, type));
-        }
-        if (HasFailure()) FAIL() << error.text;
-      }
-    }
-    expect_others_are_served();
-  }
-}
-
-TEST_F(HostileClient, EverySectionInEveryFrameThatHasNone_NamedError) {
-  for (const FrameType type : kAllTypes) {
-    if (type == FrameType::kHello) continue;  // a greeting is too short for most of them
-    for (std::uint16_t tag = 1; tag <= static_cast<std::uint16_t>(SectionTag::kSlabBytes); ++tag) {
-      const TestFrame whole = sample({.type = type});
-      const auto has = [&](const auto& section) { return section.tag == static_cast<SectionTag>(tag); };
-      if (std::any_of(whole.sections.begin(), whole.sections.end(), has)) continue;
-      if (type == FrameType::kReply && tag == static_cast<std::uint16_t>(SectionTag::kSlots)) continue;
-      const wire::ErrorMessage error = answer_to(type, lane_for(type), [&](const wire::FrameHeader& header) {
-        TestFrame frame = sample(header);
-        frame.sections.push_back({static_cast<SectionTag>(tag), 0, Bytes(16)});
-        return frame.bytes();
-      });
-      EXPECT_EQ(error.code, ErrorCode::kCorrupt);
-      EXPECT_THAT(error.text, HasSubstr(fmt::format("section {} at offset", wire::name(static_cast<SectionTag>(tag)))));
-      EXPECT_THAT(error.text, HasSubstr(fmt::format("does not belong in a {} frame", wire::name(type))));
-    }
-  }
-  expect_others_are_served();
-}
-
-TEST_F(HostileClient, SecondRowsSectionWhereClassesAreEqual_NamedError) {
-  const wire::ErrorMessage error = answer_to(FrameType::kBatch, wire::Lane::kLatency, [&](const auto& header) {
-    TestFrame frame = batch_frame(header);
-    frame.sections.push_back({SectionTag::kRows, 1, frame.sections[1].data});
-    return frame.bytes();
-  });
-  EXPECT_THAT(error.text, HasSubstr("yet up's rows are sent too"));
-}
-
-// ---- header
-// -----------------------------------------------------------------------------------------------------------
+// ---- header --------------------------------------------------------------------------------------------------------
 
 TEST_F(HostileClient, EveryHeaderFieldOutOfRange_NamedError) {
   struct Case {
@@ -361,8 +72,7 @@ TEST_F(HostileClient, WrongMagicVersionOrLength_ClosedAtOnceAndOthersAreServed) 
   expect_others_are_served();
 }
 
-// ---- fields of a batch
-// ------------------------------------------------------------------------------------------------
+// ---- fields of a batch ---------------------------------------------------------------------------------------------
 
 struct BatchFields {
   wire::BatchInfo info;
@@ -467,8 +177,7 @@ TEST_F(HostileClient, ForgetWhileItsBatchIsComputed_AnsweredFromTheOldShareAndLa
   EXPECT_EQ(error_of(good_->receive_answer()).code, ErrorCode::kStaleEpoch);
 }
 
-// ---- order
-// --------------------------------------------------------------------------------------------------------------
+// ---- order ---------------------------------------------------------------------------------------------------------
 
 TEST_F(HostileClient, AnyFrameBeforeHello_RefusedByNameAndTheSessionLives) {
   const SessionRef session = node_.ready_session();
@@ -532,8 +241,7 @@ TEST_F(HostileClient, SlabPiecesThatNobodyAskedFor_DroppedTheirCreditReturnsAndT
   expect_others_are_served();
 }
 
-// ---- garbage
-// ----------------------------------------------------------------------------------------------------------
+// ---- garbage -------------------------------------------------------------------------------------------------------
 
 TEST_F(HostileClient, BodiesOfRandomBytesUnderARightChecksum_NamedErrorAndOthersAreServed) {
   std::mt19937_64 random(kSeed);

@@ -216,8 +216,7 @@ TEST_F(SlowClient, GoneInTheMiddleOfAFrame_AtEveryPlace_OthersAreServedAndTheSes
   expect_nothing_left();
 }
 
-// ---- control port
-// -----------------------------------------------------------------------------------------------------
+// ---- control port --------------------------------------------------------------------------------------------------
 
 TEST_F(SlowClient, ControlPortByteByByteOrMute_CallsAreAnsweredAndTheConnectionsEnd) {
   start(patient());
