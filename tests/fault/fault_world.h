@@ -24,8 +24,10 @@ struct Patience {
 };
 inline constexpr Patience kAmple;
 // For faults that only a limit ends.
-inline constexpr Patience kShort{std::chrono::milliseconds(400), std::chrono::milliseconds(400),
-                                 std::chrono::milliseconds(800), std::chrono::milliseconds(800)};
+inline constexpr Patience kShort{.connect = std::chrono::milliseconds(2000),
+                                 .liveness = std::chrono::milliseconds(600),
+                                 .batch = std::chrono::milliseconds(1200),
+                                 .progress = std::chrono::milliseconds(1200)};
 
 // One coordinator's way to a node.
 struct NodeLink {
