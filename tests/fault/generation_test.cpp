@@ -120,8 +120,10 @@ TEST_P(Generation, FrameLostOrLinkMute_EndsAtALimitWithANamedErrorNeverAWrongTok
   for (const Fault::Kind kind : {Fault::Kind::kDrop, Fault::Kind::kStall}) {
     for (std::uint64_t frame = 1; frame < frames; frame += kStride) {
       FaultyTransport faulty(plain_, script({.kind = kind, .frame = frame}));
-      failed += !run_with(faulty, test::kShort).empty();
-      EXPECT_EQ(faulty.fired(), 1u);
+      const std::string error = run_with(faulty, test::kShort);
+      failed += !error.empty();
+      // Credit may travel in fewer frames than it did before, so that the last number is not reached.
+      EXPECT_TRUE(faulty.fired() == 1 || error.empty()) << error;
       expect_whole();
       if (HasFailure()) FAIL() << "fault at frame " << frame;
     }
