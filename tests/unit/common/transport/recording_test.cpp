@@ -50,7 +50,7 @@ class RecordingFile : public testing::Test {
 
   static Result<Recording> parse(const std::string& bytes) {
     auto buffer = AlignedBuffer::allocate(bytes.size());
-    std::memcpy(buffer->data(), bytes.data(), bytes.size());
+    std::ranges::copy(std::as_bytes(std::span(bytes)), buffer->data());
     return Recording::parse(std::move(buffer).value());
   }
   template <class T>
