@@ -2,9 +2,10 @@
 # Builds Terrace and runs its tests: everything that needs no accelerator.
 #
 #   tests/run.sh            the release build and every test; then address and undefined-behaviour sanitizers for
-#                           common/ and tier_node/, the thread sanitizer for transport, legs, session and threads
+#                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
+#                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, and clang-tidy
+#   tests/run.sh --full     all of the above, every test under both sanitizers, 20 s of fuzzing a target, and clang-tidy
 #
 # Ends with the minutes of each stage and ctest's closing line of the release run. Exit 0 only if every stage passed.
 set -euo pipefail
@@ -97,6 +98,7 @@ if stage install install_packages && stage python make_venv &&
     sanitize asan || true
     sanitize tsan || true
   fi
+  if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi
 report

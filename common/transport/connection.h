@@ -1,5 +1,6 @@
 // One connection that carries whole frames (common/wire) in order, and how connections are made. Implementations:
-// loopback (one process, no sockets) and tcp. All pass tests/contract/transport_contract_test.cpp.
+// loopback (one process, no sockets) and tcp; faulty plants faults into any of them. All pass
+// tests/contract/transport_contract_test.cpp.
 //
 // Threads  One owner thread at a time calls everything of a connection (it may be handed over between calls); there
 //          are no callbacks and no hidden threads. wait_fd() may be polled together with other descriptors.

@@ -58,9 +58,16 @@ std::uint64_t SendQueue::consume(std::uint64_t bytes) {
   return done_ - before;
 }
 
-std::optional<SendTicket> SendQueue::next_sent() {
-  if (!has_sent()) return std::nullopt;
-  return ++reported_;
+std::size_t SendQueue::report_sent(std::span<Event> out) {
+  std::size_t n = 0;
+  while (n < out.size() && has_sent()) out[n++] = {Event::Kind::kSent, ++reported_, {}};
+  return n;
+}
+
+bool SendQueue::report_closed(std::span<Event> out) const {
+  if (out.empty() || has_sent()) return false;
+  out[0] = {Event::Kind::kClosed, 0, {}};
+  return true;
 }
 
 }  // namespace terrace::transport

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +19,7 @@ class SendQueue {
  public:
   explicit SendQueue(std::size_t max_open) : slots_(max_open) {}
 
-  // Copies the list; what it points to is borrowed until next_sent() gives the ticket. kBusy: max_open are open.
+  // Copies the list; what it points to is borrowed until report_sent() gives the ticket. kBusy: max_open are open.
   Result<SendTicket> push(std::span<const Part> parts);
 
   bool has_unsent() const { return done_ < last_; }
@@ -34,9 +33,11 @@ class SendQueue {
   // Nothing more will be written: every open send ends.
   void give_up() { done_ = last_; }
 
-  // The next ticket to be reported as kSent.
-  std::optional<SendTicket> next_sent();
+  // kSent for sends that have ended, each once and in order, as many as `out` holds; returns how many.
+  std::size_t report_sent(std::span<Event> out);
   bool has_sent() const { return reported_ < done_; }
+  // kClosed into `out`, asked for when the connection has closed: true once it is given, which is after the last kSent.
+  bool report_closed(std::span<Event> out) const;
 
  private:
   struct Slot {

@@ -38,10 +38,29 @@ Status check_info(const BatchInfo& info, const BatchLimits& limits) {
   return check_class("up", info.up_class, info.d_model);
 }
 
+// Blocks of the quantised classes: f32 d, then int8 q. The contract's q is at least -127 (numerics.md 2): kernels count
+// on it, and of -128 each would make something else.
+Status check_values(const char* role, ActivationClass activation, std::span<const std::byte> rows,
+                    std::uint32_t d_model) {
+  if (activation == ActivationClass::kF32) return {};
+  const std::size_t values = block_values(activation);
+  const std::size_t stride = sizeof(float) + values;
+  for (std::size_t block = 0; block * stride < rows.size(); ++block) {
+    const std::byte* q = rows.data() + block * stride + sizeof(float);
+    const void* found = std::memchr(q, 0x80, values);
+    if (found == nullptr) continue;
+    const std::size_t value = block * values + static_cast<std::size_t>(static_cast<const std::byte*>(found) - q);
+    return corrupt("batch: {} rows: value {} of row {} is -128, those of class {} are -127 to 127", role,
+                   value % d_model, value / d_model, name(activation));
+  }
+  return {};
+}
+
 Status read_rows(const Frame& frame, BatchView& batch) {
   const BatchInfo& info = batch.info;
   TERRACE_ASSIGN_OR_RETURN(batch.gate_rows, require_section(frame, SectionTag::kRows, 0,
                                                             info.n_rows * row_bytes(info.gate_class, info.d_model)));
+  TERRACE_RETURN_IF_ERROR(check_values("gate", info.gate_class, batch.gate_rows, info.d_model));
   if (info.up_class == info.gate_class) {
     if (frame.find(SectionTag::kRows, 1) != nullptr)
       return corrupt("batch: gate and up have one class ({}), yet up's rows are sent too", name(info.up_class));
@@ -50,7 +69,7 @@ Status read_rows(const Frame& frame, BatchView& batch) {
   }
   TERRACE_ASSIGN_OR_RETURN(batch.up_rows, require_section(frame, SectionTag::kRows, 1,
                                                           info.n_rows * row_bytes(info.up_class, info.d_model)));
-  return {};
+  return check_values("up", info.up_class, batch.up_rows, info.d_model);
 }
 
 Status check_ranges(std::span<const RowRange> ranges, std::uint32_t n_rows) {

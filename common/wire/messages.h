@@ -80,7 +80,7 @@ struct BatchView {
   std::uint32_t layer = 0;
   std::uint64_t epoch = 0;
   std::uint64_t sequence = 0;
-  std::span<const std::byte> gate_rows;  // [n_rows] rows in gate_class, no gaps
+  std::span<const std::byte> gate_rows;  // [n_rows] rows in gate_class, no gaps, quantised values -127 to 127
   std::span<const std::byte> up_rows;    // the same memory when the classes are equal
   std::span<const Pair> pairs;           // sorted by (expert, row), no pair twice; weights finite; every row in a range
   std::span<const RowRange> ranges;      // rising, disjoint, none empty, inside n_rows
@@ -89,7 +89,8 @@ struct BatchView {
 // empty when the classes are equal.
 void add_batch(FrameBuilder& builder, const BatchInfo& info, std::span<const std::byte> gate_rows,
                std::span<const std::byte> up_rows, std::span<const Pair> pairs, std::span<const RowRange> ranges);
-// kCorrupt names what is wrong: counts over the limits, class, row bytes, ids, order, weights not finite, ranges.
+// kCorrupt names what is wrong: counts over the limits, class, row bytes, a quantised value of -128, ids, order,
+// weights not finite, ranges.
 Result<BatchView> read_batch(const Frame& frame, const BatchLimits& limits);
 
 // ---- replies --------------------------------------------------------------------------------------------------------

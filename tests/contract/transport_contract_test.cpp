@@ -1,4 +1,5 @@
-// What every transport owes its users, whatever carries the bytes. A new transport is one more line in kTransports.
+// What every transport owes its users, whatever carries the bytes. A new transport is one more line in
+// transports.h.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,27 +8,14 @@
 #include <random>
 #include <thread>
 
-#include "common/transport/loopback/loopback.h"
-#include "common/transport/tcp/tcp.h"
 #include "tests/contract/transport_harness.h"
+#include "tests/contract/transports.h"
 
 namespace terrace::transport {
 namespace {
 
 using namespace test;
 using testing::HasSubstr;
-
-struct TransportCase {
-  const char* name;
-  std::unique_ptr<Transport> (*make)();
-};
-
-void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
-
-const TransportCase kTransports[] = {
-    {"loopback", []() -> std::unique_ptr<Transport> { return std::make_unique<LoopbackTransport>(); }},
-    {"tcp", []() -> std::unique_ptr<Transport> { return std::make_unique<TcpTransport>(); }},
-};
 
 constexpr std::size_t kMega = std::size_t{1} << 20;
 

@@ -8,12 +8,14 @@ namespace {
 
 std::atomic<std::size_t> n_allocations = 0;
 thread_local std::size_t n_of_this_thread = 0;
+thread_local std::size_t bytes_of_this_thread = 0;
 
 constexpr std::size_t kDefaultAlignment = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 void* counted(std::size_t size, std::size_t alignment) {
   ++n_allocations;
   ++n_of_this_thread;
+  bytes_of_this_thread += size;
   return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
@@ -26,6 +28,7 @@ void* counted_or_throw(std::size_t size, std::size_t alignment) {
 
 std::size_t terrace::test::allocations() { return n_allocations; }
 std::size_t terrace::test::allocations_of_this_thread() { return n_of_this_thread; }
+std::size_t terrace::test::allocated_bytes_of_this_thread() { return bytes_of_this_thread; }
 
 // Not inlined: the compiler would see one function's memory given to another's free, and warn.
 [[gnu::noinline]] void* operator new(std::size_t size) { return counted_or_throw(size, kDefaultAlignment); }

@@ -8,5 +8,7 @@ namespace terrace::test {
 // Calls of operator new so far: on any thread, and on the calling one.
 std::size_t allocations();
 std::size_t allocations_of_this_thread();
+// Bytes asked for so far by the calling thread, given back or not.
+std::size_t allocated_bytes_of_this_thread();
 
 }  // namespace terrace::test

@@ -11,29 +11,11 @@
 #include <vector>
 
 #include "common/transport/connection.h"
+#include "common/transport/event_fd.h"
 #include "common/transport/receive_pool.h"
 #include "common/transport/send_queue.h"
 
 namespace terrace::transport {
-
-// An eventfd that is readable from the first signal() to the next clear(). The caller serialises the two.
-class EventFd {
- public:
-  // kIo: the process has no descriptor left.
-  static Result<EventFd> create();
-  EventFd(EventFd&& other) noexcept;
-  EventFd& operator=(EventFd&&) = delete;
-  ~EventFd();
-
-  int fd() const { return fd_; }
-  void signal();
-  void clear();
-
- private:
-  explicit EventFd(int fd) : fd_(fd) {}
-  int fd_;
-  bool signalled_ = false;
-};
 
 // One end as the other end sees it. Both threads use it; every function locks.
 class Endpoint {

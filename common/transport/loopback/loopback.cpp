@@ -35,9 +35,9 @@ class LoopbackConnection final : public Connection {
     std::size_t n = 0;
     mine_->clear_event();
     if (!closed()) transfer();
-    n += report_sent(out);
+    n += sends_.report_sent(out);
     if (!closed()) n += receive(out.subspan(n));
-    n += report_sent(out.subspan(n));
+    n += sends_.report_sent(out.subspan(n));
     return n + report_closed(out.subspan(n));
   }
 
@@ -93,15 +93,8 @@ class LoopbackConnection final : public Connection {
     return n;
   }
 
-  std::size_t report_sent(std::span<Event> out) {
-    std::size_t n = 0;
-    while (n < out.size() && sends_.has_sent()) out[n++] = {Event::Kind::kSent, *sends_.next_sent(), {}};
-    return n;
-  }
-
   std::size_t report_closed(std::span<Event> out) {
-    if (state_ != State::kClosed || out.empty() || sends_.has_sent()) return 0;
-    out[0] = {Event::Kind::kClosed, 0, {}};
+    if (state_ != State::kClosed || !sends_.report_closed(out)) return 0;
     state_ = State::kReported;
     return 1;
   }

@@ -78,13 +78,13 @@ class TcpConnection final : public Connection {
   std::size_t poll(std::span<Event> out) override {
     if (state_ == State::kReported) return 0;
     if (state_ == State::kOpen) write();
-    std::size_t n = report_sent(out);
+    std::size_t n = sends_.report_sent(out);
     // Right after a send nothing has come yet, and asking costs a system call. What has come all the same makes
     // wait_fd() readable, and every second call at least does read.
     const bool only_sent = n > 0 && drained_ && !frames_ready_ && state_ == State::kOpen;
     drained_ = false;
     if (state_ < State::kClosed && !only_sent) n += receive(out.subspan(n));
-    n += report_sent(out.subspan(n));
+    n += sends_.report_sent(out.subspan(n));
     return n + report_closed(out.subspan(n));
   }
 
@@ -209,15 +209,8 @@ class TcpConnection final : public Connection {
                  fmt::format("{}: closed by the peer after {} bytes of a frame", peer_name_, unfinished));
   }
 
-  std::size_t report_sent(std::span<Event> out) {
-    std::size_t n = 0;
-    while (n < out.size() && sends_.has_sent()) out[n++] = {Event::Kind::kSent, *sends_.next_sent(), {}};
-    return n;
-  }
-
   std::size_t report_closed(std::span<Event> out) {
-    if (state_ != State::kClosed || out.empty() || sends_.has_sent()) return 0;
-    out[0] = {Event::Kind::kClosed, 0, {}};
+    if (state_ != State::kClosed || !sends_.report_closed(out)) return 0;
     state_ = State::kReported;
     asio::error_code ignored;
     socket_.close(ignored);

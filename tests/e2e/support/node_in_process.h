@@ -20,11 +20,12 @@ class NodeInProcess {
  public:
   // `transport` is borrowed; throws when it cannot start.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
-                Waiting waiting = Waiting::kSpinThenPark);
+                Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {});
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC
   node::SessionTable& sessions() { return *sessions_; }
+  arena::SlabStore& store() { return store_; }
 
  private:
   Serial compute_;

@@ -18,6 +18,19 @@ std::string text(std::span<const Part> parts) {
   return all;
 }
 
+// The tickets that are reported, in a call of at most `most` events.
+std::vector<SendTicket> reported(SendQueue& queue, std::size_t most = 8) {
+  std::vector<Event> events(most);
+  events.resize(queue.report_sent(events));
+  std::vector<SendTicket> tickets;
+  for (const Event& event : events) {
+    EXPECT_EQ(event.kind, Event::Kind::kSent);
+    tickets.push_back(event.ticket);
+  }
+  return tickets;
+}
+using Tickets = std::vector<SendTicket>;
+
 TEST(SendQueue, BytesLeaveInOrder_HoweverManyAreWrittenAtOnce) {
   const std::string abc = "abc", d = "d", ef = "ef";
   const std::vector<Part> first{part(abc), {}, part(d)}, second{part(ef)};
@@ -50,10 +63,10 @@ TEST(SendQueue, OpenUntilReported) {
   EXPECT_EQ(*queue.push(parts), 2u);
   EXPECT_EQ(queue.consume(6), 2u);
   EXPECT_EQ(queue.push(parts).error().code(), ErrorCode::kBusy);
-  EXPECT_EQ(queue.next_sent(), 1u);
+  EXPECT_EQ(reported(queue, 1), Tickets{1});
   EXPECT_EQ(*queue.push(parts), 3u);
-  EXPECT_EQ(queue.next_sent(), 2u);
-  EXPECT_EQ(queue.next_sent(), std::nullopt);
+  EXPECT_EQ(reported(queue), Tickets{2});
+  EXPECT_EQ(reported(queue), Tickets{});
 }
 
 TEST(SendQueue, GiveUp_EndsEveryOpenSendOnce) {
@@ -64,8 +77,23 @@ TEST(SendQueue, GiveUp_EndsEveryOpenSendOnce) {
   queue.consume(4);
   queue.give_up();
   EXPECT_FALSE(queue.has_unsent());
-  for (SendTicket ticket = 1; ticket <= 3; ++ticket) EXPECT_EQ(queue.next_sent(), ticket);
+  EXPECT_EQ(reported(queue), (Tickets{1, 2, 3}));
   EXPECT_FALSE(queue.has_sent());
+}
+
+TEST(SendQueue, Closed_ComesAfterTheLastSentAndOnlyWhereThereIsRoom) {
+  const std::string abc = "abc";
+  const std::vector<Part> parts{part(abc)};
+  SendQueue queue(4);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(queue.push(parts).ok());
+  queue.give_up();
+  std::array<Event, 1> out;
+  EXPECT_EQ(reported(queue, 1), Tickets{1});
+  EXPECT_FALSE(queue.report_closed(out)) << "ticket 2 is open";
+  EXPECT_EQ(reported(queue, 1), Tickets{2});
+  EXPECT_FALSE(queue.report_closed({}));
+  EXPECT_TRUE(queue.report_closed(out));
+  EXPECT_EQ(out[0].kind, Event::Kind::kClosed);
 }
 
 }  // namespace

@@ -127,6 +127,22 @@ TEST(Batch, RowBytes_MustBeExact) {
   EXPECT_THAT(refusal([](auto& s) { s.info.up_class = s.info.gate_class, s.header.layer = 1; }), "accepted");
 }
 
+TEST(Batch, QuantisedValueOfMinus128_IsRefusedByRowAndValue) {
+  constexpr std::size_t kRow = 72, kBlock = 36, kScale = 4;
+  EXPECT_THAT(refusal([](auto& s) { s.gate_rows[3 * kRow + kBlock + kScale + 31] = std::byte{0x80}; }),
+              HasSubstr("gate rows: value 63 of row 3 is -128, those of class a8_32 are -127 to 127"));
+  EXPECT_THAT(refusal([](auto& s) { s.gate_rows[kScale] = std::byte{0x80}; }), HasSubstr("value 0 of row 0"));
+  EXPECT_EQ(refusal([](auto& s) { s.gate_rows[kRow + 1] = std::byte{0x80}; }), "accepted") << "a byte of the scale";
+  EXPECT_EQ(refusal([](auto& s) { s.gate_rows[kScale] = std::byte{0x81}; }), "accepted");
+  EXPECT_EQ(refusal([](auto& s) { s.up_rows[7] = std::byte{0x80}; }), "accepted") << "up's rows are f32 here";
+  const auto swap_classes = [](SampleBatch& s) {
+    std::swap(s.info.gate_class, s.info.up_class);
+    std::swap(s.gate_rows, s.up_rows);
+    s.up_rows[2 * kRow + kScale + 5] = std::byte{0x80};
+  };
+  EXPECT_THAT(refusal(swap_classes), HasSubstr("up rows: value 5 of row 2 is -128"));
+}
+
 TEST(Batch, Pairs_AreRefusedByName) {
   EXPECT_THAT(refusal([](auto& s) { s.pairs.pop_back(); }), HasSubstr("pairs (detail 0) has 32 bytes, expected 40"));
   EXPECT_THAT(refusal([](auto& s) { s.pairs[1].row = 4; }), HasSubstr("pair 1 names row 4, the batch has 4 rows"));
