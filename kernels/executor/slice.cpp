@@ -12,6 +12,9 @@ namespace {
 // second-level cache (512 pairs * 128 * 4 bytes = 256 KiB).
 constexpr std::size_t kMinChunk = 16;
 constexpr std::size_t kMaxChunk = 128;
+// The same of down while every expert has one row. An item has rows of all experts there, so at kMaxChunk it would be
+// the longest of the step, and the workers that are through first would wait for half of it in each layer.
+constexpr std::size_t kMaxChunkOfOneRow = 32;
 // Items for each worker: enough that one which starts late costs little.
 constexpr std::size_t kItemsPerWorker = 4;
 
@@ -127,7 +130,7 @@ void Executor::Slice::quantise(std::size_t pair) {
 
 void Executor::Slice::down() {
   const std::size_t d_model = kernels_->shape.d_model;
-  const std::size_t chunk = chunk_rows(d_model, 1);
+  const std::size_t chunk = std::min(chunk_rows(d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
   parallel_.run(divide_up(d_model, chunk), [&](std::size_t item, std::size_t worker) {
     const std::size_t first_row = item * chunk;
     const std::size_t n_rows = std::min(chunk, d_model - first_row);
