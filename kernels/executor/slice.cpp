@@ -43,7 +43,6 @@ void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, cons
   gather(slab_of);
   reserve();
   gate_and_up();
-  quantise();
   down();
 }
 
@@ -59,7 +58,7 @@ void Executor::Slice::gather(SlabOf slab_of) {
     if (i == 0 || pair.expert != pairs_[i - 1].expert) {
       const SlabView slab = slab_of(pair.expert);
       TERRACE_CHECK(slab.gate && slab.up && slab.down, "this leg was asked for an expert that it does not hold");
-      groups[n_groups_++] = {slab, i, 0};
+      groups[n_groups_++] = {.slab = slab, .first = i};
     }
     largest_group_ = std::max(largest_group_, ++groups[n_groups_ - 1].n);
     x_gate_.set(i, batch_->gate_rows.row(pair.row));
@@ -90,9 +89,12 @@ void Executor::Slice::gate_and_up() {
   const std::size_t ff = kernels_->shape.ff;
   const std::size_t chunk = chunk_rows(ff, n_groups_);
   const std::size_t n_chunks = divide_up(ff, chunk);
+  for (std::size_t g = 0; g < n_groups_; ++g) groups_.data()[g].chunks_left = static_cast<std::uint32_t>(n_chunks);
   parallel_.run(n_groups_ * n_chunks, [&](std::size_t item, std::size_t worker) {
     const std::size_t first_row = item % n_chunks * chunk;
-    gate_and_up(groups_.data()[item / n_chunks], first_row, std::min(chunk, ff - first_row), worker);
+    Group& group = groups_.data()[item / n_chunks];
+    gate_and_up(group, first_row, std::min(chunk, ff - first_row), worker);
+    end_chunk(group);
   });
 }
 
@@ -105,12 +107,10 @@ void Executor::Slice::gate_and_up(const Group& group, std::size_t first_row, std
   for (std::size_t j = 0; j < group.n; ++j) ops_.silu_mul(h + j * shape.ff, up + j * n_rows, n_rows, h + j * shape.ff);
 }
 
-void Executor::Slice::quantise() {
-  const std::size_t per_item = divide_up(pairs_.size(), kItemsPerWorker * parallel_.n_workers());
-  parallel_.run(divide_up(pairs_.size(), per_item), [&](std::size_t item, std::size_t) {
-    const std::size_t end = std::min((item + 1) * per_item, pairs_.size());
-    for (std::size_t pair = item * per_item; pair < end; ++pair) quantise(pair);
-  });
+// The worker that ends a group's last chunk sees what the others wrote to its h.
+void Executor::Slice::end_chunk(Group& group) {
+  if (std::atomic_ref(group.chunks_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  for (std::size_t j = 0; j < group.n; ++j) quantise(group.first + j);
 }
 
 // A row that is not finite has no quantised form: it fails here, and zeros go on in its place.

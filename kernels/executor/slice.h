@@ -1,8 +1,8 @@
-// One slice of a batch: some consecutive pairs, computed in three phases over the workers.
+// One slice of a batch: some consecutive pairs, computed in two phases over the workers.
 //
-//   1  h[pair, chunk of ff] = SILU(gate . x) * (up . x)      items: expert x chunk of ff
-//   2  h[pair] in down's class                               items: some pairs
-//   3  out[pair, chunk of d_model] = down . h, then added    items: chunk of d_model, over all experts, so that no two
+//   1  h[pair, chunk of ff] = SILU(gate . x) * (up . x)      items: expert x chunk of ff; who ends an expert's last
+//      and h[pair] in down's class                           chunk quantises its pairs
+//   2  out[pair, chunk of d_model] = down . h, then added    items: chunk of d_model, over all experts, so that no two
 //      into the sums                                         workers meet in one row's sums
 #pragma once
 
@@ -34,6 +34,7 @@ class Executor::Slice {
     SlabView slab;
     std::size_t first = 0;  // its first pair
     std::size_t n = 0;
+    std::uint32_t chunks_left = 0;  // of gate and up; workers count it down
   };
   // Rows by pair, typed for either kind of product.
   struct RowPointers {
@@ -60,7 +61,7 @@ class Executor::Slice {
 
   void gate_and_up();
   void gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
-  void quantise();
+  void end_chunk(Group& group);
   void quantise(std::size_t pair);
   void down();
   void down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);

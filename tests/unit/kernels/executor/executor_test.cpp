@@ -263,7 +263,7 @@ TEST_F(ExecutorTest, OneRowOfEightExperts_KeepsSixteenWorkersBusy) {
   const Call call{layer, row, kernels_of(layer.shape, isa_)};
   const std::vector<Pair> pairs = test::random_pairs(1, 8, 8, rng_);
   ASSERT_TRUE(call.sums(executor, pairs, outcome).ok());
-  EXPECT_EQ(parallel.items, (std::vector<std::size_t>{64, 8, 64}));  // 96 rows of gate and up, 32 of each down
+  EXPECT_EQ(parallel.items, (std::vector<std::size_t>{64, 64}));  // 96 rows of gate and up, 32 of each down
   EXPECT_EQ(outcome.sums, test::expected(layer, row, pairs, 24).sums);
 }
 
