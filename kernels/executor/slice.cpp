@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
 
 #include "kernels/registry/registry.h"
 
@@ -42,8 +43,7 @@ void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, cons
   failed_ = failed;
   gather(slab_of);
   reserve();
-  gate_and_up();
-  down();
+  run();
 }
 
 // Pairs by expert, and where each pair's rows lie.
@@ -85,32 +85,39 @@ std::size_t Executor::Slice::chunk_rows(std::size_t n_rows, std::size_t n_groups
   return std::clamp(rows, kMinChunk, kMaxChunk);
 }
 
-void Executor::Slice::gate_and_up() {
-  const std::size_t ff = kernels_->shape.ff;
-  const std::size_t chunk = chunk_rows(ff, n_groups_);
-  const std::size_t n_chunks = divide_up(ff, chunk);
+void Executor::Slice::run() {
+  const ExpertShape& shape = kernels_->shape;
+  ff_chunk_ = chunk_rows(shape.ff, n_groups_);
+  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
+  const std::size_t n_chunks = divide_up(shape.ff, ff_chunk_);
+  const std::size_t n_gate_and_up = n_groups_ * n_chunks;
   for (std::size_t g = 0; g < n_groups_; ++g) groups_.data()[g].chunks_left = static_cast<std::uint32_t>(n_chunks);
-  parallel_.run(n_groups_ * n_chunks, [&](std::size_t item, std::size_t worker) {
-    const std::size_t first_row = item % n_chunks * chunk;
-    Group& group = groups_.data()[item / n_chunks];
-    gate_and_up(group, first_row, std::min(chunk, ff - first_row), worker);
-    end_chunk(group);
-  });
+  parallel_.run_in_order(n_gate_and_up + divide_up(shape.d_model, d_model_chunk_),
+                         [&](std::size_t item, std::size_t worker) {
+                           if (item < n_gate_and_up)
+                             gate_and_up(groups_.data()[item / n_chunks], item % n_chunks, worker);
+                           else
+                             down(item - n_gate_and_up, worker);
+                         });
 }
 
-void Executor::Slice::gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
+// The worker that ends a group's last chunk sees what the others wrote to its h.
+void Executor::Slice::gate_and_up(Group& group, std::size_t chunk, std::size_t worker) {
+  const std::size_t first_row = chunk * ff_chunk_;
+  multiply_gate_and_up(group, first_row, std::min(ff_chunk_, kernels_->shape.ff - first_row), worker);
+  if (std::atomic_ref(group.chunks_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  for (std::size_t j = 0; j < group.n; ++j) quantise(group.first + j);
+  std::atomic_ref(group.h_ready).store(1, std::memory_order_release);
+}
+
+void Executor::Slice::multiply_gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows,
+                                           std::size_t worker) {
   const ExpertShape& shape = kernels_->shape;
   float* h = h_.data() + group.first * shape.ff + first_row;
   float* up = products_.data() + worker * largest_group_ * kMaxChunk;
   multiply({kernels_->gate, group.slab.gate, shape.d_model, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
   multiply({kernels_->up, group.slab.up, shape.d_model, first_row, n_rows}, x_up_, group, up, n_rows, worker);
   for (std::size_t j = 0; j < group.n; ++j) ops_.silu_mul(h + j * shape.ff, up + j * n_rows, n_rows, h + j * shape.ff);
-}
-
-// The worker that ends a group's last chunk sees what the others wrote to its h.
-void Executor::Slice::end_chunk(Group& group) {
-  if (std::atomic_ref(group.chunks_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  for (std::size_t j = 0; j < group.n; ++j) quantise(group.first + j);
 }
 
 // A row that is not finite has no quantised form: it fails here, and zeros go on in its place.
@@ -128,14 +135,20 @@ void Executor::Slice::quantise(std::size_t pair) {
   x_down_.set(pair, quantised);
 }
 
-void Executor::Slice::down() {
-  const std::size_t d_model = kernels_->shape.d_model;
-  const std::size_t chunk = std::min(chunk_rows(d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
-  parallel_.run(divide_up(d_model, chunk), [&](std::size_t item, std::size_t worker) {
-    const std::size_t first_row = item * chunk;
-    const std::size_t n_rows = std::min(chunk, d_model - first_row);
-    for (std::size_t g = 0; g < n_groups_; ++g) down(groups_.data()[g], first_row, n_rows, worker);
-  });
+void Executor::Slice::down(std::size_t chunk, std::size_t worker) {
+  const std::size_t first_row = chunk * d_model_chunk_;
+  const std::size_t n_rows = std::min(d_model_chunk_, kernels_->shape.d_model - first_row);
+  for (std::size_t g = 0; g < n_groups_; ++g) {
+    Group& group = groups_.data()[g];
+    await_h(group);
+    down(group, first_row, n_rows, worker);
+  }
+}
+
+// At the most as long as one item of gate and up takes that another worker has begun. A core that is wanted for that
+// item, or for anything else, is given away.
+void Executor::Slice::await_h(Group& group) {
+  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) std::this_thread::yield();
 }
 
 void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
