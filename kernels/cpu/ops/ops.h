@@ -17,6 +17,8 @@ namespace terrace::kernels {
 // What AttentionArgs::scratch must hold.
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
 
+using ExpFn = void (*)(const float* x, std::size_t n, float* y);
+
 struct Ops {
   Isa isa = Isa::kScalar;
 
@@ -31,8 +33,9 @@ struct Ops {
   void (*rope)(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing) = nullptr;
   // h[i] = SILU(gate[i]) * up[i]. h may be gate.
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* h) = nullptr;
-  // y[i] = EXP(x[i]), SILU(x[i]): for selftest and the checksums.
-  void (*exp)(const float* x, std::size_t n, float* y) = nullptr;
+  // y[i] = EXP(x[i]). y may be x.
+  ExpFn exp = nullptr;
+  // y[i] = SILU(x[i]): for selftest and the checksums.
   void (*silu)(const float* x, std::size_t n, float* y) = nullptr;
   // sums[i] += rint(double(weight * out[i]) * 2^shift). False if some |weight * out[i]| >= 2^(51 - shift) or is not
   // finite: sums of this call are then undefined.
@@ -74,8 +77,8 @@ struct RouterRule {
   std::optional<float> scale = std::nullopt;
 };
 // Chooses rule.top_k of n_experts by docs/numerics.md 8: ids and weights in selection order. scratch holds
-// 2 * n_experts floats. Logits must be finite.
-void route(const float* logits, std::size_t n_experts, const RouterRule& rule, float* scratch, std::uint16_t* ids,
-           float* weights);
+// 2 * n_experts floats. Logits must be finite. `exp` is any table's: all give the same bits.
+void route(const float* logits, std::size_t n_experts, const RouterRule& rule, ExpFn exp, float* scratch,
+           std::uint16_t* ids, float* weights);
 
 }  // namespace terrace::kernels
