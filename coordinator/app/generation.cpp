@@ -107,7 +107,7 @@ Result<Generation> generate(Engine& engine, const GenerationRequest& request,
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
   TERRACE_ASSIGN_OR_RETURN(text::StopMatcher stops, text::StopMatcher::make(request.stops));
   TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
-  sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops().exp);
+  sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops());
   TextOutput output(*tokenizer, request, std::move(stops), on_text);
   std::vector<std::int32_t> history = request.prompt;
   history.reserve(history.size() + std::min<std::uint64_t>(request.max_tokens, trunk.context()));

@@ -33,6 +33,8 @@ struct Ops {
   void (*rope)(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing) = nullptr;
   // h[i] = SILU(gate[i]) * up[i]. h may be gate.
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* h) = nullptr;
+  // The lowest index of the largest value; -0 equals +0. n >= 1, every value is finite.
+  std::size_t (*largest)(const float* x, std::size_t n) = nullptr;
   // y[i] = EXP(x[i]). y may be x.
   ExpFn exp = nullptr;
   // y[i] = SILU(x[i]): for selftest and the checksums.

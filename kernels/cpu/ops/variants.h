@@ -9,6 +9,7 @@
 namespace terrace::kernels::scalar {
 
 bool all_finite(const float* x, std::size_t n);
+std::size_t largest(const float* x, std::size_t n);
 void rms_norm(const float* x, const float* w, std::size_t n, float eps, float* y);
 void add(float* x, const float* y, std::size_t n);
 void rope(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing);
@@ -27,6 +28,7 @@ void attend(const AttentionArgs& args);
 namespace terrace::kernels::avx2 {
 
 bool all_finite(const float* x, std::size_t n);
+std::size_t largest(const float* x, std::size_t n);
 void rms_norm(const float* x, const float* w, std::size_t n, float eps, float* y);
 void add(float* x, const float* y, std::size_t n);
 void rope(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing);

@@ -63,6 +63,8 @@ Difference compare_elementwise(const Ops& a, const Ops& b, Random& random) {
       of_a = of_b = x;
       a.add(of_a.data(), y.data(), n), b.add(of_b.data(), y.data(), n);
       if (first_difference(of_a, of_b)) return fmt::format("add n={}", n);
+      of_a[random() % n] = of_a[a.largest(of_a.data(), n)];  // two equal ones
+      if (a.largest(of_a.data(), n) != b.largest(of_a.data(), n)) return fmt::format("largest n={}", n);
     }
   }
   return {};

@@ -48,6 +48,13 @@ void sum_in_one_chain(const float* x, const float* w, std::size_t n, float eps, 
   for (std::size_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
 }
 
+std::size_t last_of_equal_ones(const float* x, std::size_t n) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if (x[i] >= x[best]) best = i;
+  return best;
+}
+
 void exp_of_the_library(const float* x, std::size_t n, float* y) {
   for (std::size_t i = 0; i < n; ++i) y[i] = std::exp(std::fmin(std::fmax(x[i], -87.0f), 88.0f));
 }
@@ -91,6 +98,7 @@ bool miss_infinity(const float* x, std::size_t n) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, PlantedWrongOp,
                          testing::Values(Planted{"rms_norm", [](Ops& ops) { ops.rms_norm = sum_in_one_chain; }},
+                                         Planted{"largest", [](Ops& ops) { ops.largest = last_of_equal_ones; }},
                                          Planted{"exp", [](Ops& ops) { ops.exp = exp_of_the_library; }},
                                          Planted{"add_fixed", [](Ops& ops) { ops.add_fixed = round_down; }},
                                          Planted{"attend", [](Ops& ops) { ops.attend = forget_the_last_key; }},

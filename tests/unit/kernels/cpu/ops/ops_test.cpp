@@ -48,6 +48,25 @@ TEST_P(OpsOfIsa, AllFinite_DoesNotReadPastTheEnd) {
   EXPECT_TRUE(ops().all_finite(x.data(), 3));
 }
 
+TEST_P(OpsOfIsa, Largest_IsTheLowestIndexOfEqualOnes) {
+  for (const std::size_t n : {1, 2, 7, 8, 9, 16, 40, 67}) {
+    for (std::size_t first = 0; first < n; ++first) {
+      for (std::size_t second = first; second < n; ++second) {
+        std::vector<float> x(n, -2.0f);
+        x[second] = 0.0f;
+        x[first] = -0.0f;  // equal to +0
+        ASSERT_EQ(ops().largest(x.data(), n), first) << n << " " << second;
+      }
+    }
+  }
+}
+
+TEST_P(OpsOfIsa, Largest_DoesNotReadPastTheEnd) {
+  const std::vector<float> x = {-3, -2, -5, 7, -1, -1, -1, -1, -1, 9};
+  EXPECT_EQ(ops().largest(x.data(), 3), 1u);
+  EXPECT_EQ(ops().largest(x.data(), 9), 3u);
+}
+
 TEST_P(OpsOfIsa, ExpOfNaN_StaysNaN) {
   const std::vector<float> x = {kNaN, kInfinity, -kInfinity};
   std::vector<float> y(3);
