@@ -36,7 +36,13 @@ std::uint64_t Executor::Slice::bytes_a_pair(const ExpertKernels& kernels, std::s
 void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch,
                               std::span<const Pair> pairs, const ExpertOutputs& outputs,
                               std::span<std::uint8_t> failed) {
+  const auto part = [](const WeightKernels& weights, std::size_t cols) {
+    return Part{&weights, cols, row_bytes(weights.type, cols)};
+  };
   kernels_ = &kernels;
+  gate_ = part(kernels.gate, kernels.shape.d_model);
+  up_ = part(kernels.up, kernels.shape.d_model);
+  down_ = part(kernels.down, kernels.shape.ff);
   batch_ = &batch;
   pairs_ = pairs;
   outputs_ = outputs;
@@ -115,8 +121,8 @@ void Executor::Slice::multiply_gate_and_up(const Group& group, std::size_t first
   const ExpertShape& shape = kernels_->shape;
   float* h = h_.data() + group.first * shape.ff + first_row;
   float* up = products_.data() + worker * largest_group_ * kMaxChunk;
-  multiply({kernels_->gate, group.slab.gate, shape.d_model, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
-  multiply({kernels_->up, group.slab.up, shape.d_model, first_row, n_rows}, x_up_, group, up, n_rows, worker);
+  multiply({gate_, group.slab.gate, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
+  multiply({up_, group.slab.up, first_row, n_rows}, x_up_, group, up, n_rows, worker);
   for (std::size_t j = 0; j < group.n; ++j) ops_.silu_mul(h + j * shape.ff, up + j * n_rows, n_rows, h + j * shape.ff);
 }
 
@@ -157,21 +163,21 @@ void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_
   float* out = to_slots ? outputs_.slots + group.first * shape.d_model + first_row
                         : products_.data() + worker * largest_group_ * kMaxChunk;
   const std::size_t stride = to_slots ? shape.d_model : n_rows;
-  multiply({kernels_->down, group.slab.down, shape.ff, first_row, n_rows}, x_down_, group, out, stride, worker);
+  multiply({down_, group.slab.down, first_row, n_rows}, x_down_, group, out, stride, worker);
   for (std::size_t j = 0; j < group.n; ++j) deliver(group.first + j, out + j * stride, first_row, n_rows);
 }
 
 void Executor::Slice::multiply(const Product& product, const RowPointers& x, const Group& group, float* y,
                                std::size_t y_stride, std::size_t worker) const {
-  const std::size_t stride = row_bytes(product.weights.type, product.cols);
-  const std::byte* w = product.part + product.first_row * stride;
+  const Part& part = product.part;
+  const std::byte* w = product.data + product.first_row * part.row_bytes;
   if (kernels_->activations == Activations::kQuantised) {
-    product.weights.dot_rows(w, stride, product.n_rows, x.bytes.data() + group.first, group.n, product.cols, y,
-                             y_stride);
+    part.weights->dot_rows(w, part.row_bytes, product.n_rows, x.bytes.data() + group.first, group.n, part.cols, y,
+                           y_stride);
   } else {
     float* scratch = dequantised_.data() + worker * std::max(kernels_->shape.d_model, kernels_->shape.ff);
-    dot_rows_dequantized(product.weights, w, stride, product.n_rows, x.floats.data() + group.first, group.n,
-                         product.cols, y, y_stride, scratch);
+    dot_rows_dequantized(*part.weights, w, part.row_bytes, product.n_rows, x.floats.data() + group.first, group.n,
+                         part.cols, y, y_stride, scratch);
   }
 }
 

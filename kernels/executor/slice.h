@@ -52,11 +52,16 @@ class Executor::Slice {
       floats.data()[pair] = reinterpret_cast<const float*>(row);
     }
   };
-  // Rows [first_row, first_row + n_rows) of one part of a slab.
+  // One part of every slab: rows of `cols` weights without gaps.
+  struct Part {
+    const WeightKernels* weights = nullptr;
+    std::size_t cols = 0;
+    std::size_t row_bytes = 0;
+  };
+  // Rows [first_row, first_row + n_rows) of a part of one slab.
   struct Product {
-    const WeightKernels& weights;
-    const std::byte* part;
-    std::size_t cols;
+    const Part& part;
+    const std::byte* data;
     std::size_t first_row, n_rows;
   };
 
@@ -84,6 +89,7 @@ class Executor::Slice {
 
   // Of the slice being computed.
   const ExpertKernels* kernels_ = nullptr;
+  Part gate_, up_, down_;
   const BatchView* batch_ = nullptr;
   std::span<const Pair> pairs_;
   ExpertOutputs outputs_;
