@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "common/base/check.h"
 
@@ -41,6 +42,9 @@ void GqaAttention::begin(std::span<const StepRow> rows) {
   grow(k_, rows.size() * k_width());
   grow(v_, rows.size() * v_width());
   grow(o_, rows.size() * o_width());
+  found_.resize(std::max(found_.size(), rows.size()));
+  rows_are_alone_ =
+      std::ranges::all_of(rows, [this](const StepRow& row) { return row.position == cache_.length(row.stream); });
   for_each_row(parallel_, rows.size(), [&](std::size_t i, std::size_t) {
     kernels::rope_table(rows_[i].position, shape_.n_rot, shape_.rope_base, shape_.rope_scaling,
                         cosines_.data() + i * n_pairs, sines_.data() + i * n_pairs);
@@ -53,11 +57,20 @@ void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, Activatio
   TERRACE_CHECK(x.n_rows() == n_rows, "attention runs over the rows of its step");
   multiplier_.run(
       std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()}, Product{&weights.v, v_.data()}}, x);
-  for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) { finish_row(row, layer, weights, failures); });
+  std::fill_n(found_.begin(), n_rows, std::uint8_t{0});
+  if (!rows_are_alone_) {
+    for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
+      for (std::uint32_t head = 0; head < shape_.n_kv_heads; ++head) finish_head(row, layer, head, weights);
+    });
+  }
   parallel_.run(n_rows * shape_.n_kv_heads, [&](std::size_t item, std::size_t worker) {
-    attend(item / shape_.n_kv_heads, layer, static_cast<std::uint32_t>(item % shape_.n_kv_heads), workers_[worker]);
+    const std::size_t row = item / shape_.n_kv_heads;
+    const auto kv_head = static_cast<std::uint32_t>(item % shape_.n_kv_heads);
+    if (rows_are_alone_) finish_head(row, layer, kv_head, weights);
+    attend(row, layer, kv_head, workers_[worker]);
   });
   for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
+    report(row, layer, failures);
     float* o = o_.data() + row * o_width();
     if (!ops_.all_finite(o, o_width())) failures.fail(row, layer, "attention values", o, o_width());
   });
@@ -75,27 +88,41 @@ void GqaAttention::rotate(std::size_t row, const float* norm, std::size_t n_head
   }
 }
 
-void GqaAttention::finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures) {
-  float* q = q_.data() + row * q_width();
-  float* k = k_.data() + row * k_width();
-  float* v = v_.data() + row * v_width();
-  rotate(row, weights.q_norm, shape_.n_heads, q);
-  rotate(row, weights.k_norm, shape_.n_kv_heads, k);
+// Norm and RoPE of one KV head and of the query heads that share it, and its place in the cache. What is not finite
+// becomes zeros and is noted: other workers may stand at other heads of the row.
+void GqaAttention::finish_head(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, const GqaWeights& weights) {
+  const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
+  const std::size_t q_size = group * shape_.key_dim;
+  float* q = q_.data() + row * q_width() + kv_head * q_size;
+  float* k = k_.data() + row * k_width() + kv_head * shape_.key_dim;
+  float* v = v_.data() + row * v_width() + kv_head * shape_.value_dim;
+  rotate(row, weights.q_norm, group, q);
+  rotate(row, weights.k_norm, 1, k);
   const kernels::KvType type = cache_.shape().type;
-  if (!ops_.all_finite(q, q_width())) failures.fail(row, layer, "queries", q, q_width());
-  if (!ops_.storable(k, k_width(), type)) failures.fail(row, layer, "keys", k, k_width());
-  if (!ops_.storable(v, v_width(), type)) failures.fail(row, layer, "values", v, v_width());
-  store(row, layer);
+  const auto note = [&](Found what, float* values, std::size_t n) {
+    std::fill_n(values, n, 0.0f);
+    std::atomic_ref(found_[row]).fetch_or(what, std::memory_order_relaxed);
+  };
+  if (!ops_.all_finite(q, q_size)) note(kQueries, q, q_size);
+  if (!ops_.storable(k, shape_.key_dim, type)) note(kKeys, k, shape_.key_dim);
+  if (!ops_.storable(v, shape_.value_dim, type)) note(kValues, v, shape_.value_dim);
+  store(row, layer, kv_head);
 }
 
-void GqaAttention::store(std::size_t row, std::uint32_t layer) {
+void GqaAttention::store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head) {
   const std::size_t slot = rows_[row].position % kKvBlockPositions;
   const kernels::KvType type = cache_.shape().type;
-  for (std::uint32_t head = 0; head < shape_.n_kv_heads; ++head) {
-    const kv::HeadBlock block = cache_.block(rows_[row].stream, rows_[row].position, layer, head);
-    ops_.store_k(k_.data() + row * k_width() + head * shape_.key_dim, shape_.key_dim, slot, type, block.k);
-    ops_.store_v(v_.data() + row * v_width() + head * shape_.value_dim, shape_.value_dim, slot, type, block.v);
-  }
+  const kv::HeadBlock block = cache_.block(rows_[row].stream, rows_[row].position, layer, kv_head);
+  ops_.store_k(k_.data() + row * k_width() + kv_head * shape_.key_dim, shape_.key_dim, slot, type, block.k);
+  ops_.store_v(v_.data() + row * v_width() + kv_head * shape_.value_dim, shape_.value_dim, slot, type, block.v);
+}
+
+// The values are zeros already.
+void GqaAttention::report(std::size_t row, std::uint32_t layer, RowFailures& failures) {
+  const std::uint8_t found = found_[row];
+  if (found & kQueries) failures.fail(row, layer, "queries", nullptr, 0);
+  if (found & kKeys) failures.fail(row, layer, "keys", nullptr, 0);
+  if (found & kValues) failures.fail(row, layer, "values", nullptr, 0);
 }
 
 void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker) {

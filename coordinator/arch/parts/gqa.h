@@ -65,9 +65,13 @@ class GqaAttention {
   std::size_t v_width() const { return std::size_t{shape_.n_kv_heads} * shape_.value_dim; }
   std::size_t o_width() const { return std::size_t{shape_.n_heads} * shape_.value_dim; }
 
+  // What of a row is not finite, or cannot be stored: bits of found_.
+  enum Found : std::uint8_t { kQueries = 1, kKeys = 2, kValues = 4 };
+
   void rotate(std::size_t row, const float* norm, std::size_t n_heads, float* heads) const;
-  void finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures);
-  void store(std::size_t row, std::uint32_t layer);
+  void finish_head(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, const GqaWeights& weights);
+  void store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head);
+  void report(std::size_t row, std::uint32_t layer, RowFailures& failures);
   void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker);
 
   GqaShape shape_;
@@ -77,8 +81,10 @@ class GqaAttention {
   Multiplier& multiplier_;
 
   std::span<const StepRow> rows_;
+  bool rows_are_alone_ = false;         // no row attends to another one's keys: decoding
   std::vector<float> cosines_, sines_;  // [n_rows, n_rot / 2]
   std::vector<float> q_, k_, v_, o_;    // [n_rows, width]
+  std::vector<std::uint8_t> found_;     // [n_rows] set by workers, Found
   ActivationRows heads_out_;            // o_ for the output projection
   std::vector<Worker> workers_;
 };
