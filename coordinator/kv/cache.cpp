@@ -32,7 +32,7 @@ Result<std::uint32_t> Cache::open() {
     return Error(ErrorCode::kBusy, fmt::format("all {} streams are open; close one first", streams_.size()));
   stream->open = true;
   stream->length = 0;
-  stream->blocks.reserve(blocks_for(context_));  // growing by a block then moves no table
+  stream->blocks.reserve(blocks_for(std::min(context_, kPositionsAtOpen)));  // a context may be 2^30 positions
   return static_cast<std::uint32_t>(stream - streams_.begin());
 }
 

@@ -47,6 +47,9 @@ class Cache {
   std::uint32_t max_streams() const { return static_cast<std::uint32_t>(streams_.size()); }
   std::uint64_t bytes_in_use() const { return n_blocks_ * shape_.block_bytes(); }
 
+  // An open stream's table of blocks has room for so many positions, or the context if that is less; it doubles after.
+  static constexpr std::uint32_t kPositionsAtOpen = 4096;
+
   // The lowest number that is free, below max_streams(). kBusy when all are open.
   Result<std::uint32_t> open();
   // Frees the stream's blocks. The stream is open, here and below.
@@ -85,7 +88,7 @@ class Cache {
   struct Stream {
     bool open = false;
     std::uint32_t length = 0;
-    std::vector<Block> blocks;  // room for a whole context is set aside at open()
+    std::vector<Block> blocks;
   };
 
   HeadBlock head_of(std::byte* block, std::uint32_t layer, std::uint32_t kv_head) const {

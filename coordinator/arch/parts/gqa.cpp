@@ -24,17 +24,28 @@ GqaAttention::GqaAttention(const GqaShape& shape, kv::Cache& cache, const kernel
       multiplier_(multiplier),
       heads_out_(parallel, ops),
       workers_(parallel.n_workers()) {
-  const std::size_t n_blocks = kv::Cache::blocks_for(cache.context());
   const std::size_t group = shape.n_heads / shape.n_kv_heads;
+  for (Worker& worker : workers_) worker.scratch.resize(kernels::attention_scratch_floats(group, shape.value_dim));
+}
+
+// The context is what a file says, up to 2^30 positions: tables are as long as streams are, and double, so that hardly
+// a step allocates for them.
+void GqaAttention::grow_tables(std::size_t most_keys) {
+  const std::size_t n_blocks = kv::Cache::blocks_for(most_keys);
+  const std::size_t had = workers_.front().k.size();
+  if (n_blocks <= had) return;
+  const std::size_t first_size = kv::Cache::blocks_for(kv::Cache::kPositionsAtOpen);
   for (Worker& worker : workers_) {
-    worker.k.resize(n_blocks);
-    worker.v.resize(n_blocks);
-    worker.scratch.resize(kernels::attention_scratch_floats(group, shape.value_dim));
+    worker.k.resize(std::max({n_blocks, 2 * had, first_size}));
+    worker.v.resize(worker.k.size());
   }
 }
 
 void GqaAttention::begin(std::span<const StepRow> rows) {
   rows_ = rows;
+  std::size_t most_keys = 0;
+  for (const StepRow& row : rows) most_keys = std::max(most_keys, std::size_t{row.position} + 1);
+  grow_tables(most_keys);
   const std::size_t n_pairs = shape_.n_rot / 2;
   grow(cosines_, rows.size() * n_pairs);
   grow(sines_, rows.size() * n_pairs);

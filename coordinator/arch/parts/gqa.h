@@ -56,9 +56,12 @@ class GqaAttention {
  private:
   // Memory of one worker in attend().
   struct Worker {
-    std::vector<const std::byte*> k, v;
+    std::vector<const std::byte*> k,
+        v;  // block bases of one stream and head; as many as the longest stream had use for
     std::vector<float> scratch;
   };
+
+  void grow_tables(std::size_t most_keys);
 
   std::size_t q_width() const { return std::size_t{shape_.n_heads} * shape_.key_dim; }
   std::size_t k_width() const { return std::size_t{shape_.n_kv_heads} * shape_.key_dim; }
