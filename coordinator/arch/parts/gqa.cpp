@@ -41,11 +41,25 @@ void GqaAttention::grow_tables(std::size_t most_keys) {
   }
 }
 
+// Several items a head pay where there are less than two heads a worker; a head has no more of them than splits.
+void GqaAttention::cut_heads(std::size_t most_keys) {
+  constexpr std::size_t kItemsPerWorker = 2;
+  most_splits_ = kernels::attention_splits(most_keys);
+  const std::size_t n_heads = rows_.size() * shape_.n_kv_heads;
+  const std::size_t wanted = kItemsPerWorker * parallel_.n_workers();
+  n_parts_ = n_heads == 0 || parallel_.n_workers() == 1 ? 1 : std::min(most_splits_, (wanted + n_heads - 1) / n_heads);
+  if (n_parts_ == 1) return;
+  const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
+  grow(states_, n_heads * most_splits_ * kernels::attention_state_floats(group, shape_.value_dim));
+  left_.resize(std::max(left_.size(), n_heads));
+}
+
 void GqaAttention::begin(std::span<const StepRow> rows) {
   rows_ = rows;
   std::size_t most_keys = 0;
   for (const StepRow& row : rows) most_keys = std::max(most_keys, std::size_t{row.position} + 1);
   grow_tables(most_keys);
+  cut_heads(most_keys);
   const std::size_t n_pairs = shape_.n_rot / 2;
   grow(cosines_, rows.size() * n_pairs);
   grow(sines_, rows.size() * n_pairs);
@@ -69,16 +83,18 @@ void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, Activatio
   multiplier_.run(
       std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()}, Product{&weights.v, v_.data()}}, x);
   std::fill_n(found_.begin(), n_rows, std::uint8_t{0});
-  if (!rows_are_alone_) {
+  const bool finish_first = !rows_are_alone_ || n_parts_ > 1;
+  if (finish_first) {
     for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
       for (std::uint32_t head = 0; head < shape_.n_kv_heads; ++head) finish_head(row, layer, head, weights);
     });
   }
-  parallel_.run(n_rows * shape_.n_kv_heads, [&](std::size_t item, std::size_t worker) {
-    const std::size_t row = item / shape_.n_kv_heads;
-    const auto kv_head = static_cast<std::uint32_t>(item % shape_.n_kv_heads);
-    if (rows_are_alone_) finish_head(row, layer, kv_head, weights);
-    attend(row, layer, kv_head, workers_[worker]);
+  if (n_parts_ > 1) std::fill_n(left_.begin(), n_rows * shape_.n_kv_heads, static_cast<std::uint32_t>(n_parts_));
+  parallel_.run(n_rows * shape_.n_kv_heads * n_parts_, [&](std::size_t item, std::size_t worker) {
+    const std::size_t head = item / n_parts_, row = head / shape_.n_kv_heads;
+    const auto kv_head = static_cast<std::uint32_t>(head % shape_.n_kv_heads);
+    if (!finish_first) finish_head(row, layer, kv_head, weights);
+    attend(row, layer, kv_head, item % n_parts_, workers_[worker]);
   });
   for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
     report(row, layer, failures);
@@ -136,7 +152,8 @@ void GqaAttention::report(std::size_t row, std::uint32_t layer, RowFailures& fai
   if (found & kValues) failures.fail(row, layer, "values", nullptr, 0);
 }
 
-void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker) {
+void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part,
+                          Worker& worker) {
   const std::size_t n_keys = std::size_t{rows_[row].position} + 1;
   cache_.bases(rows_[row].stream, layer, kv_head, kv::Cache::blocks_for(n_keys), worker.k.data(), worker.v.data());
   const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
@@ -152,7 +169,16 @@ void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv
   args.scale = shape_.score_scale;
   args.type = cache_.shape().type;
   args.scratch = worker.scratch.data();
-  ops_.attend(args);
+  if (n_parts_ == 1) return ops_.attend(args);
+
+  const std::size_t head = row * shape_.n_kv_heads + kv_head;
+  const std::size_t n_splits = kernels::attention_splits(n_keys);
+  const std::size_t first = n_splits * part / n_parts_, end = n_splits * (part + 1) / n_parts_;
+  const std::size_t state_floats = kernels::attention_state_floats(group, shape_.value_dim);
+  float* states = states_.data() + head * most_splits_ * state_floats;
+  ops_.attend_splits(args, {.first = first, .n = end - first, .states = states + first * state_floats});
+  // Who ends the head's last part sees the others' states.
+  if (std::atomic_ref(left_[head]).fetch_sub(1, std::memory_order_acq_rel) == 1) ops_.merge_splits(args, states);
 }
 
 }  // namespace terrace::arch

@@ -75,7 +75,9 @@ class GqaAttention {
   void finish_head(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, const GqaWeights& weights);
   void store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head);
   void report(std::size_t row, std::uint32_t layer, RowFailures& failures);
-  void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker);
+  // One head of a row, in items of its own for some of its splits where there are fewer heads than work for workers.
+  void cut_heads(std::size_t most_keys);
+  void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part, Worker& worker);
 
   GqaShape shape_;
   kv::Cache& cache_;
@@ -87,6 +89,10 @@ class GqaAttention {
   bool rows_are_alone_ = false;         // no row attends to another one's keys: decoding
   std::vector<float> cosines_, sines_;  // [n_rows, n_rot / 2]
   std::vector<float> q_, k_, v_, o_;    // [n_rows, width]
+  std::size_t n_parts_ = 1;             // items of a head
+  std::size_t most_splits_ = 1;         // of a row
+  std::vector<float> states_;           // [n_rows, n_kv_heads, most_splits_, state]; unused with one part
+  std::vector<std::uint32_t> left_;     // [n_rows, n_kv_heads] parts that have not ended; likewise
   std::vector<std::uint8_t> found_;     // [n_rows] set by workers, Found
   ActivationRows heads_out_;            // o_ for the output projection
   std::vector<Worker> workers_;

@@ -179,8 +179,14 @@ void divide(float* o, float l, std::size_t n) {
     _mm256_storeu_ps(o + i, _mm256_div_ps(_mm256_loadu_ps(o + i), _mm256_set1_ps(l)));
 }
 
+constexpr AttentionParts kParts = {attend_split, merge, divide};
+
 }  // namespace
 
-void attend(const AttentionArgs& args) { attend_in_splits({attend_split, merge, divide}, args); }
+void attend(const AttentionArgs& args) { attend_in_splits(kParts, args); }
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits) {
+  kernels::attend_splits(kParts, args, splits);
+}
+void merge_splits(const AttentionArgs& args, float* states) { kernels::merge_splits(kParts, args, states); }
 
 }  // namespace terrace::kernels::avx2

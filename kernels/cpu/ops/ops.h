@@ -14,6 +14,12 @@
 
 namespace terrace::kernels {
 
+// How many splits a row with n_keys >= 1 keys has.
+constexpr std::size_t attention_splits(std::size_t n_keys) { return (n_keys + kSplitPositions - 1) / kSplitPositions; }
+// What one split gives: of each head the largest score, the sum of weights and the weighted values.
+constexpr std::size_t attention_state_floats(std::size_t n_heads, std::size_t value_dim) {
+  return n_heads * (value_dim + 2);
+}
 // What AttentionArgs::scratch must hold.
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
 
@@ -54,6 +60,10 @@ struct Ops {
   // Attention of one row over one KV head, for the query heads that share it. A head's output does not depend on the
   // others, nor on what lies behind its keys. Scores that overflow give an output that is not finite.
   void (*attend)(const AttentionArgs& args) = nullptr;
+  // attend() in two steps with the same bits: first every split of the keys is computed, by any calls in any order,
+  // then the states of all of them are merged into args.out, and used up. attend_splits() leaves args.out alone.
+  void (*attend_splits)(const AttentionArgs& args, const AttentionSplits& splits) = nullptr;
+  void (*merge_splits)(const AttentionArgs& args, float* states) = nullptr;
 };
 
 // The widest table that `cpu` runs, or exactly the one of `forced`. kUnsupported as in the registry.

@@ -24,6 +24,8 @@ std::span<const Ops> all_ops() {
         .store_v = scalar::store_v,
         .storable = scalar::storable,
         .attend = scalar::attend,
+        .attend_splits = scalar::attend_splits,
+        .merge_splits = scalar::merge_splits,
     },
 #if defined(__x86_64__)
     {
@@ -43,6 +45,8 @@ std::span<const Ops> all_ops() {
         .store_v = avx2::store_v,
         .storable = avx2::storable,
         .attend = avx2::attend,
+        .attend_splits = avx2::attend_splits,
+        .merge_splits = avx2::merge_splits,
     },
 #endif
   };

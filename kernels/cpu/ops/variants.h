@@ -22,6 +22,8 @@ void store_k(const float* k, std::size_t head_dim, std::size_t slot, KvType type
 void store_v(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block);
 bool storable(const float* x, std::size_t n, KvType type);
 void attend(const AttentionArgs& args);
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits);
+void merge_splits(const AttentionArgs& args, float* states);
 
 }  // namespace terrace::kernels::scalar
 
@@ -41,5 +43,7 @@ void store_k(const float* k, std::size_t head_dim, std::size_t slot, KvType type
 void store_v(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block);
 bool storable(const float* x, std::size_t n, KvType type);
 void attend(const AttentionArgs& args);
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits);
+void merge_splits(const AttentionArgs& args, float* states);
 
 }  // namespace terrace::kernels::avx2

@@ -28,7 +28,8 @@ namespace terrace::test {
 // the order of items, on who runs them or on a worker's memory show without a thread.
 class Backwards final : public Parallel {
  public:
-  std::size_t n_workers() const override { return 3; }
+  explicit Backwards(std::size_t n_workers = 3) : n_workers_(n_workers) {}
+  std::size_t n_workers() const override { return n_workers_; }
   void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     for (std::size_t i = n_items; i-- > 0;) fn(i, next_++ % n_workers());
   }
@@ -37,6 +38,7 @@ class Backwards final : public Parallel {
   }
 
  private:
+  std::size_t n_workers_;
   std::size_t next_ = 0;
 };
 

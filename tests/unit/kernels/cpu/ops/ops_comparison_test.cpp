@@ -74,6 +74,14 @@ void forget_the_last_key(const kernels::AttentionArgs& args) {
   test::scalar_ops().attend(fewer);
 }
 
+void merge_in_falling_order(const kernels::AttentionArgs& args, float* states) {
+  const std::size_t n = kernels::attention_splits(args.n_keys);
+  const std::size_t stride = kernels::attention_state_floats(args.n_heads, args.value_dim);
+  std::vector<float> reversed;
+  for (std::size_t i = n; i-- > 0;) reversed.insert(reversed.end(), states + i * stride, states + (i + 1) * stride);
+  test::scalar_ops().merge_splits(args, reversed.data());
+}
+
 void contract_rope(float* x, const float* c, const float* s, std::size_t n_rot, kernels::RopePairing pairing) {
   if (pairing == kernels::RopePairing::kNeox) return test::scalar_ops().rope(x, c, s, n_rot, pairing);
   for (std::size_t p = 0; p < n_rot / 2; ++p) {
@@ -102,6 +110,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, PlantedWrongOp,
                                          Planted{"exp", [](Ops& ops) { ops.exp = exp_of_the_library; }},
                                          Planted{"add_fixed", [](Ops& ops) { ops.add_fixed = round_down; }},
                                          Planted{"attend", [](Ops& ops) { ops.attend = forget_the_last_key; }},
+                                         Planted{"attend_splits",
+                                                 [](Ops& ops) { ops.merge_splits = merge_in_falling_order; }},
                                          Planted{"rope", [](Ops& ops) { ops.rope = contract_rope; }},
                                          Planted{"store_v", [](Ops& ops) { ops.store_v = truncate_to_f16; }},
                                          Planted{"all_finite", [](Ops& ops) { ops.all_finite = miss_infinity; }}),
