@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
 
@@ -98,20 +101,49 @@ INSTANTIATE_TEST_SUITE_P(All, ExecutorCases,
                                           testing::Values(Activations::kQuantised, Activations::kF32)),
                          case_name);
 
-// One row of several experts, as decoding has them, and rows that share experts; in runs enough that workers meet at
-// every point of them.
+// One row of several experts, as decoding has them, and rows that share experts, in turn: what one batch leaves in the
+// scratch is wrong for the next.
 TEST_F(LayerTest, AnyNumberOfWorkers_SameBits) {
-  for (const std::vector<Pair>& pairs : {test::random_pairs(1, 6, 6, rng_), pairs_}) {
-    const Outcome right = test::expected(layer_, rows_, pairs, 24);
-    for (const std::size_t n_workers : {1, 2, 3, 8}) {
-      test::TestPool pool(n_workers);
-      Executor executor(pool, ops_);
-      for (int round = 0; round < 30; ++round) {
-        Outcome outcome;
-        ASSERT_TRUE(call_.sums(executor, pairs, outcome).ok());
-        ASSERT_EQ(outcome.sums, right.sums) << n_workers << " workers, round " << round << ", seed " << kSeed;
-      }
+  const std::vector<Pair> batches[] = {test::random_pairs(1, 6, 6, rng_), pairs_};
+  const Outcome right[] = {test::expected(layer_, rows_, batches[0], 24),
+                           test::expected(layer_, rows_, batches[1], 24)};
+  for (const std::size_t n_workers : {1, 2, 3, 8}) {
+    test::TestPool pool(n_workers);
+    Executor executor(pool, ops_);
+    for (int round = 0; round < 30; ++round) {
+      Outcome outcome;
+      ASSERT_TRUE(call_.sums(executor, batches[round % 2], outcome).ok());
+      ASSERT_EQ(outcome.sums, right[round % 2].sums) << n_workers << " workers, round " << round << ", seed " << kSeed;
     }
+  }
+}
+
+// The first item begins only when the last has ended, or, since that may wait for the first, after many yields.
+class LateFirstItem final : public Parallel {
+ public:
+  std::size_t n_workers() const override { return pool_.n_workers(); }
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    constexpr int kYields = 2000;
+    std::atomic<bool> last_ended = false;
+    pool_.run(n_items, [&](std::size_t item, std::size_t worker) {
+      for (int i = 0; item == 0 && i < kYields && !last_ended; ++i) std::this_thread::yield();
+      fn(item, worker);
+      if (item + 1 == n_items) last_ended = true;
+    });
+  }
+
+ private:
+  test::TestPool pool_{3};
+};
+
+TEST_F(LayerTest, DownWaitsForTheLastOfGateAndUp) {
+  LateFirstItem parallel;
+  Executor executor(parallel, ops_);
+  for (const std::vector<Pair>& pairs : {pairs_, test::random_pairs(1, 6, 6, rng_), pairs_}) {
+    Outcome outcome;
+    ASSERT_TRUE(call_.sums(executor, pairs, outcome).ok());
+    EXPECT_EQ(outcome.sums, test::expected(layer_, rows_, pairs, 24).sums);
   }
 }
 
