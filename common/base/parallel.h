@@ -19,13 +19,18 @@ class Parallel {
   // and no two calls with one worker number overlap, so it may index scratch memory. Items run in any order on any
   // worker: results must not depend on it. fn must not throw and must not call run(). One run() at a time.
   virtual void run(std::size_t n_items, FunctionRef<void(std::size_t item, std::size_t worker)> fn) = 0;
+
+  // The same, but items are handed out in rising order: all lower items have begun, on whatever worker, before fn is
+  // called for one. So an item may wait for what lower items do, as long as the lowest waits for nobody.
+  virtual void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t item, std::size_t worker)> fn) = 0;
 };
 
 // Everything on the calling thread, in rising order.
 class Serial final : public Parallel {
  public:
   std::size_t n_workers() const override { return 1; }
-  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     for (std::size_t item = 0; item < n_items; ++item) fn(item, 0);
   }
 };

@@ -45,6 +45,10 @@ class Pool final : public Parallel {
 
   std::size_t n_workers() const override { return threads_.size() + 1; }
   void run(std::size_t n_items, FunctionRef<void(std::size_t item, std::size_t worker)> fn) override;
+  // The counter only rises, so any run() is in order.
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t item, std::size_t worker)> fn) override {
+    run(n_items, fn);
+  }
 
   // Pins the calling thread to worker 0's CPU while the result lives. Threads that it starts meanwhile would inherit
   // that: start them before. kIo: the system refuses.

@@ -104,7 +104,7 @@ void print_summary(const Engine& engine, const Generation& g) {
   print_err("terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
             engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms),
             g.tokens.size(), per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
-  print_legs(engine.legs(), g.tokens.size() + g.prompt_tokens);
+  print_legs(engine.legs(), g.prompt_tokens + steps);  // the last token made goes through no layer
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   TERRACE_CHECK(stream.length() == request.before.size(), "the stream holds what was computed before");
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
   TERRACE_ASSIGN_OR_RETURN(text::StopMatcher stops, text::StopMatcher::make(request.stops));
-  sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops().exp);
+  sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops());
   TextOutput output(*tokenizer, request, std::move(stops), on_text);
   std::vector<std::int32_t> history = request.before;
   history.insert(history.end(), request.prompt.begin(), request.prompt.end());

@@ -34,16 +34,6 @@ Error not_finite(std::size_t id, float value, const char* when) {
                                                   std::bit_cast<std::uint32_t>(value), when));
 }
 
-Status check_finite(std::span<const float> logits) {
-  const auto bad = std::ranges::find_if_not(logits, is_finite);
-  if (bad == logits.end()) return {};
-  return not_finite(static_cast<std::size_t>(bad - logits.begin()), *bad, "");
-}
-
-std::int32_t greedy(std::span<const float> logits) {
-  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());  // the first of equal ones
-}
-
 // In order from +0: the order is part of the definition.
 double sum(std::span<const float> values) {
   double total = 0.0;
@@ -62,7 +52,8 @@ double uniform(std::uint64_t seed, std::uint64_t token_index) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, ExpFn exp) : options_(options), exp_(exp) {
+Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops)
+    : options_(options), ops_(ops) {
   TERRACE_CHECK(validate(options).ok(), "sampling options that were not validated");
   TERRACE_CHECK(vocab_size >= 1 && vocab_size < kSign, "a vocabulary size out of range");
   keys_.resize(vocab_size);
@@ -81,7 +72,8 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_
   TERRACE_CHECK(logits.size() == keys_.size(), "logits of another vocabulary");
   TERRACE_RETURN_IF_ERROR(check_finite(logits));
   const bool is_greedy = options_.temperature == 0.0f;
-  if (is_greedy && !has_penalties()) return greedy(logits);
+  if (is_greedy && !has_penalties())
+    return static_cast<std::int32_t>(ops_.largest(logits.data(), logits.size()));  // the first of equal ones
 
   for (std::size_t id = 0; id < logits.size(); ++id) keys_[id] = key_of(logits[id], id);
   if (has_penalties()) TERRACE_RETURN_IF_ERROR(penalise(logits, history));
@@ -92,6 +84,12 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_
   n = apply_min_p(apply_top_p(n));
   weigh(n, options_.temperature);
   return draw(n, token_index);
+}
+
+Status Sampler::check_finite(std::span<const float> logits) const {
+  if (ops_.all_finite(logits.data(), logits.size())) return {};
+  const auto bad = std::ranges::find_if_not(logits, is_finite);
+  return not_finite(static_cast<std::size_t>(bad - logits.begin()), *bad, "");
 }
 
 // Rewrites the keys of the tokens in the history's last places.
@@ -149,7 +147,7 @@ std::size_t Sampler::drop_hopeless() {
 void Sampler::weigh(std::size_t n, float temperature) {
   const float best = logit_of(keys_[0]);
   for (std::size_t i = 0; i < n; ++i) scaled_[i] = (logit_of(keys_[i]) - best) / temperature;
-  exp_(scaled_.data(), n, weights_.data());
+  ops_.exp(scaled_.data(), n, weights_.data());
 }
 
 std::size_t Sampler::apply_top_p(std::size_t n) const {

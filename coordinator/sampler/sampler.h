@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "kernels/cpu/ops/ops.h"
 
 namespace terrace::sampler {
 
@@ -42,15 +43,12 @@ struct SamplingOptions {
 // kInvalidArgument: names the first flag that is out of range, found and allowed. NaN and infinities are refused.
 Status validate(const SamplingOptions& options);
 
-// y[i] = EXP(x[i]) of docs/numerics.md 4; any ISA's, all are equal.
-using ExpFn = void (*)(const float* x, std::size_t n, float* y);
-
 // One per request: memory for one vocabulary. After construction sample() allocates nothing.
 // Threads: one call at a time.
 class Sampler {
  public:
-  // `options` must be valid; vocab_size >= 1, below 2^31.
-  Sampler(const SamplingOptions& options, std::size_t vocab_size, ExpFn exp);
+  // `options` must be valid; vocab_size >= 1, below 2^31; `ops` is any table, all choose alike.
+  Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops);
 
   // The token chosen for place `token_index` of the sequence.
   //   logits   [vocab_size] borrowed for the call
@@ -62,6 +60,7 @@ class Sampler {
 
  private:
   bool has_penalties() const;
+  Status check_finite(std::span<const float> logits) const;
   Status penalise(std::span<const float> logits, std::span<const std::int32_t> history);
   std::size_t sort_candidates();
   std::size_t drop_hopeless();
@@ -71,7 +70,7 @@ class Sampler {
   std::int32_t draw(std::size_t n, std::uint64_t token_index) const;
 
   SamplingOptions options_;
-  ExpFn exp_;
+  kernels::Ops ops_;
   std::vector<std::uint64_t> keys_;    // [vocab_size] candidates as sortable keys, see sampler.cpp
   std::vector<float> scaled_;          // [vocab_size] what EXP is taken of
   std::vector<float> weights_;         // [vocab_size]

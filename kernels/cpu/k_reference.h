@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 
 #include "kernels/cpu/activations/block.h"
 #include "kernels/cpu/float_bits.h"
@@ -23,14 +24,20 @@ static float block_value_with_mins(const Block& w, const BlockA8x256& x) {
   return std::fma(f16_to_f32(w.d) * x.d, static_cast<float>(sum), -min_value);
 }
 
-// Value i of the block, dequantised.
+// DequantizeRow. The scales are unpacked once a block: every token's embedding row comes this way.
 template <class Block, int (*code)(const Block&, int)>
-static float weight_value_with_mins(const Block& w, int i) {
-  const KScales k = unpack_k_scales(w.scales);
-  const int j = i / 32;
-  const float scale = f16_to_f32(w.d) * static_cast<float>(k.scale[j]);
-  const float min = f16_to_f32(w.dmin) * static_cast<float>(k.min[j]);
-  return scale * static_cast<float>(code(w, i)) - min;
+static void dequantize_row_with_mins(const std::byte* row, std::size_t cols, float* out) {
+  const Block* blocks = reinterpret_cast<const Block*>(row);
+  for (std::size_t c = 0; c < cols / Block::kValues; ++c) {
+    const Block& w = blocks[c];
+    const KScales k = unpack_k_scales(w.scales);
+    const float d = f16_to_f32(w.d), dmin = f16_to_f32(w.dmin);
+    for (int i = 0; i < 256; ++i) {
+      const float scale = d * static_cast<float>(k.scale[i / 32]);
+      const float min = dmin * static_cast<float>(k.min[i / 32]);
+      out[c * Block::kValues + static_cast<std::size_t>(i)] = scale * static_cast<float>(code(w, i)) - min;
+    }
+  }
 }
 
 }  // namespace terrace::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
 
 #include "kernels/registry/registry.h"
 
@@ -12,6 +13,9 @@ namespace {
 // second-level cache (512 pairs * 128 * 4 bytes = 256 KiB).
 constexpr std::size_t kMinChunk = 16;
 constexpr std::size_t kMaxChunk = 128;
+// The same of down while every expert has one row. An item has rows of all experts there, so at kMaxChunk it would be
+// the longest of the step, and the workers that are through first would wait for half of it in each layer.
+constexpr std::size_t kMaxChunkOfOneRow = 32;
 // Items for each worker: enough that one which starts late costs little.
 constexpr std::size_t kItemsPerWorker = 4;
 
@@ -32,16 +36,20 @@ std::uint64_t Executor::Slice::bytes_a_pair(const ExpertKernels& kernels, std::s
 void Executor::Slice::compute(const ExpertKernels& kernels, SlabOf slab_of, const BatchView& batch,
                               std::span<const Pair> pairs, const ExpertOutputs& outputs,
                               std::span<std::uint8_t> failed) {
+  const auto part = [](const WeightKernels& weights, std::size_t cols) {
+    return Part{&weights, cols, row_bytes(weights.type, cols)};
+  };
   kernels_ = &kernels;
+  gate_ = part(kernels.gate, kernels.shape.d_model);
+  up_ = part(kernels.up, kernels.shape.d_model);
+  down_ = part(kernels.down, kernels.shape.ff);
   batch_ = &batch;
   pairs_ = pairs;
   outputs_ = outputs;
   failed_ = failed;
   gather(slab_of);
   reserve();
-  gate_and_up();
-  quantise();
-  down();
+  run();
 }
 
 // Pairs by expert, and where each pair's rows lie.
@@ -56,7 +64,7 @@ void Executor::Slice::gather(SlabOf slab_of) {
     if (i == 0 || pair.expert != pairs_[i - 1].expert) {
       const SlabView slab = slab_of(pair.expert);
       TERRACE_CHECK(slab.gate && slab.up && slab.down, "this leg was asked for an expert that it does not hold");
-      groups[n_groups_++] = {slab, i, 0};
+      groups[n_groups_++] = {.slab = slab, .first = i};
     }
     largest_group_ = std::max(largest_group_, ++groups[n_groups_ - 1].n);
     x_gate_.set(i, batch_->gate_rows.row(pair.row));
@@ -83,31 +91,39 @@ std::size_t Executor::Slice::chunk_rows(std::size_t n_rows, std::size_t n_groups
   return std::clamp(rows, kMinChunk, kMaxChunk);
 }
 
-void Executor::Slice::gate_and_up() {
-  const std::size_t ff = kernels_->shape.ff;
-  const std::size_t chunk = chunk_rows(ff, n_groups_);
-  const std::size_t n_chunks = divide_up(ff, chunk);
-  parallel_.run(n_groups_ * n_chunks, [&](std::size_t item, std::size_t worker) {
-    const std::size_t first_row = item % n_chunks * chunk;
-    gate_and_up(groups_.data()[item / n_chunks], first_row, std::min(chunk, ff - first_row), worker);
-  });
+void Executor::Slice::run() {
+  const ExpertShape& shape = kernels_->shape;
+  ff_chunk_ = chunk_rows(shape.ff, n_groups_);
+  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
+  const std::size_t n_chunks = divide_up(shape.ff, ff_chunk_);
+  const std::size_t n_gate_and_up = n_groups_ * n_chunks;
+  for (std::size_t g = 0; g < n_groups_; ++g) groups_.data()[g].chunks_left = static_cast<std::uint32_t>(n_chunks);
+  parallel_.run_in_order(n_gate_and_up + divide_up(shape.d_model, d_model_chunk_),
+                         [&](std::size_t item, std::size_t worker) {
+                           if (item < n_gate_and_up)
+                             gate_and_up(groups_.data()[item / n_chunks], item % n_chunks, worker);
+                           else
+                             down(item - n_gate_and_up, worker);
+                         });
 }
 
-void Executor::Slice::gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
+// The worker that ends a group's last chunk sees what the others wrote to its h.
+void Executor::Slice::gate_and_up(Group& group, std::size_t chunk, std::size_t worker) {
+  const std::size_t first_row = chunk * ff_chunk_;
+  multiply_gate_and_up(group, first_row, std::min(ff_chunk_, kernels_->shape.ff - first_row), worker);
+  if (std::atomic_ref(group.chunks_left).fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  for (std::size_t j = 0; j < group.n; ++j) quantise(group.first + j);
+  std::atomic_ref(group.h_ready).store(1, std::memory_order_release);
+}
+
+void Executor::Slice::multiply_gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows,
+                                           std::size_t worker) {
   const ExpertShape& shape = kernels_->shape;
   float* h = h_.data() + group.first * shape.ff + first_row;
   float* up = products_.data() + worker * largest_group_ * kMaxChunk;
-  multiply({kernels_->gate, group.slab.gate, shape.d_model, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
-  multiply({kernels_->up, group.slab.up, shape.d_model, first_row, n_rows}, x_up_, group, up, n_rows, worker);
+  multiply({gate_, group.slab.gate, first_row, n_rows}, x_gate_, group, h, shape.ff, worker);
+  multiply({up_, group.slab.up, first_row, n_rows}, x_up_, group, up, n_rows, worker);
   for (std::size_t j = 0; j < group.n; ++j) ops_.silu_mul(h + j * shape.ff, up + j * n_rows, n_rows, h + j * shape.ff);
-}
-
-void Executor::Slice::quantise() {
-  const std::size_t per_item = divide_up(pairs_.size(), kItemsPerWorker * parallel_.n_workers());
-  parallel_.run(divide_up(pairs_.size(), per_item), [&](std::size_t item, std::size_t) {
-    const std::size_t end = std::min((item + 1) * per_item, pairs_.size());
-    for (std::size_t pair = item * per_item; pair < end; ++pair) quantise(pair);
-  });
 }
 
 // A row that is not finite has no quantised form: it fails here, and zeros go on in its place.
@@ -125,14 +141,20 @@ void Executor::Slice::quantise(std::size_t pair) {
   x_down_.set(pair, quantised);
 }
 
-void Executor::Slice::down() {
-  const std::size_t d_model = kernels_->shape.d_model;
-  const std::size_t chunk = chunk_rows(d_model, 1);
-  parallel_.run(divide_up(d_model, chunk), [&](std::size_t item, std::size_t worker) {
-    const std::size_t first_row = item * chunk;
-    const std::size_t n_rows = std::min(chunk, d_model - first_row);
-    for (std::size_t g = 0; g < n_groups_; ++g) down(groups_.data()[g], first_row, n_rows, worker);
-  });
+void Executor::Slice::down(std::size_t chunk, std::size_t worker) {
+  const std::size_t first_row = chunk * d_model_chunk_;
+  const std::size_t n_rows = std::min(d_model_chunk_, kernels_->shape.d_model - first_row);
+  for (std::size_t g = 0; g < n_groups_; ++g) {
+    Group& group = groups_.data()[g];
+    await_h(group);
+    down(group, first_row, n_rows, worker);
+  }
+}
+
+// At the most as long as one item of gate and up takes that another worker has begun. A core that is wanted for that
+// item, or for anything else, is given away.
+void Executor::Slice::await_h(Group& group) {
+  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) std::this_thread::yield();
 }
 
 void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
@@ -141,21 +163,21 @@ void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_
   float* out = to_slots ? outputs_.slots + group.first * shape.d_model + first_row
                         : products_.data() + worker * largest_group_ * kMaxChunk;
   const std::size_t stride = to_slots ? shape.d_model : n_rows;
-  multiply({kernels_->down, group.slab.down, shape.ff, first_row, n_rows}, x_down_, group, out, stride, worker);
+  multiply({down_, group.slab.down, first_row, n_rows}, x_down_, group, out, stride, worker);
   for (std::size_t j = 0; j < group.n; ++j) deliver(group.first + j, out + j * stride, first_row, n_rows);
 }
 
 void Executor::Slice::multiply(const Product& product, const RowPointers& x, const Group& group, float* y,
                                std::size_t y_stride, std::size_t worker) const {
-  const std::size_t stride = row_bytes(product.weights.type, product.cols);
-  const std::byte* w = product.part + product.first_row * stride;
+  const Part& part = product.part;
+  const std::byte* w = product.data + product.first_row * part.row_bytes;
   if (kernels_->activations == Activations::kQuantised) {
-    product.weights.dot_rows(w, stride, product.n_rows, x.bytes.data() + group.first, group.n, product.cols, y,
-                             y_stride);
+    part.weights->dot_rows(w, part.row_bytes, product.n_rows, x.bytes.data() + group.first, group.n, part.cols, y,
+                           y_stride);
   } else {
     float* scratch = dequantised_.data() + worker * std::max(kernels_->shape.d_model, kernels_->shape.ff);
-    dot_rows_dequantized(product.weights, w, stride, product.n_rows, x.floats.data() + group.first, group.n,
-                         product.cols, y, y_stride, scratch);
+    dot_rows_dequantized(*part.weights, w, part.row_bytes, product.n_rows, x.floats.data() + group.first, group.n,
+                         part.cols, y, y_stride, scratch);
   }
 }
 

@@ -1,9 +1,12 @@
-// One slice of a batch: some consecutive pairs, computed in three phases over the workers.
+// One slice of a batch: some consecutive pairs, computed in one run over the workers. First come the items of
 //
-//   1  h[pair, chunk of ff] = SILU(gate . x) * (up . x)      items: expert x chunk of ff
-//   2  h[pair] in down's class                               items: some pairs
-//   3  out[pair, chunk of d_model] = down . h, then added    items: chunk of d_model, over all experts, so that no two
-//      into the sums                                         workers meet in one row's sums
+//   gate and up  h[pair, chunk of ff] = SILU(gate . x) * (up . x)       expert x chunk of ff; who ends an expert's last
+//                and h[pair] in down's class                            chunk quantises its pairs
+//
+// then, each waiting for the experts' h as it comes to them,
+//
+//   down         out[pair, chunk of d_model] = down . h, then added     chunk of d_model, over all experts, so that no
+//                into the sums                                          two workers meet in one row's sums
 #pragma once
 
 #include "kernels/executor/executor.h"
@@ -34,6 +37,9 @@ class Executor::Slice {
     SlabView slab;
     std::size_t first = 0;  // its first pair
     std::size_t n = 0;
+    // Set and read by the workers:
+    std::uint32_t chunks_left = 0;  // of gate and up
+    std::uint32_t h_ready = 0;      // 1: its pairs' h is quantised
   };
   // Rows by pair, typed for either kind of product.
   struct RowPointers {
@@ -46,11 +52,16 @@ class Executor::Slice {
       floats.data()[pair] = reinterpret_cast<const float*>(row);
     }
   };
-  // Rows [first_row, first_row + n_rows) of one part of a slab.
+  // One part of every slab: rows of `cols` weights without gaps.
+  struct Part {
+    const WeightKernels* weights = nullptr;
+    std::size_t cols = 0;
+    std::size_t row_bytes = 0;
+  };
+  // Rows [first_row, first_row + n_rows) of a part of one slab.
   struct Product {
-    const WeightKernels& weights;
-    const std::byte* part;
-    std::size_t cols;
+    const Part& part;
+    const std::byte* data;
     std::size_t first_row, n_rows;
   };
 
@@ -58,11 +69,12 @@ class Executor::Slice {
   void reserve();
   std::size_t chunk_rows(std::size_t n_rows, std::size_t n_groups) const;
 
-  void gate_and_up();
-  void gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
-  void quantise();
+  void run();
+  void gate_and_up(Group& group, std::size_t chunk, std::size_t worker);
+  void multiply_gate_and_up(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
   void quantise(std::size_t pair);
-  void down();
+  void down(std::size_t chunk, std::size_t worker);
+  static void await_h(Group& group);
   void down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker);
 
   // y[pair of the group * y_stride + row] = product . x[pair]
@@ -77,12 +89,15 @@ class Executor::Slice {
 
   // Of the slice being computed.
   const ExpertKernels* kernels_ = nullptr;
+  Part gate_, up_, down_;
   const BatchView* batch_ = nullptr;
   std::span<const Pair> pairs_;
   ExpertOutputs outputs_;
   std::span<std::uint8_t> failed_;
   std::size_t n_groups_ = 0;
   std::size_t largest_group_ = 0;  // pairs
+  std::size_t ff_chunk_ = 0;       // rows of gate and of up in an item
+  std::size_t d_model_chunk_ = 0;  // rows of each expert's down in an item
 
   Grown<Group> groups_;
   RowPointers x_gate_, x_up_, x_down_;  // [n_pairs]

@@ -117,5 +117,19 @@ INSTANTIATE_TEST_SUITE_P(Models, Memory,
                          testing::Values(Model{"demo", {}}, Model{"random_q8_0", kQ8}, Model{"random_f16", kF16}),
                          [](const auto& test) { return test.param.name; });
 
+// A file chooses its context, up to 2^30 positions: what is kept for each of them is kept when it is used.
+TEST(ContextOf2To30, TakesMemoryOnlyAsItIsUsed) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's own memory is not the program's";
+#endif
+  const test::TempDir dir;
+  const std::filesystem::path file = dir / "model.gguf";
+  test::make_random_model({.layers = 1, .context = 1u << 30}, file);
+  const test::Outcome outcome = run_program(test::terrace(
+      {"generate", "--quiet", "--model", file.string(), "--threads", "4", "--prompt", "ab", "--max-tokens", "1"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_LE(outcome.peak, std::filesystem::file_size(file) + kProgram);
+}
+
 }  // namespace
 }  // namespace terrace

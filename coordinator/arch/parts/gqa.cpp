@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <atomic>
 
 #include "common/base/check.h"
 
@@ -28,20 +28,38 @@ GqaAttention::GqaAttention(const GqaShape& shape, kv::Cache& cache, const kernel
   for (Worker& worker : workers_) worker.scratch.resize(kernels::attention_scratch_floats(group, shape.value_dim));
 }
 
-// By doubling, from what most streams never exceed: no step of theirs allocates, and a file that claims a context of a
-// billion positions costs nothing for them.
-void GqaAttention::make_room(std::uint32_t positions) {
+// The context is what a file says, up to 2^30 positions: tables are as long as streams are, and double, from what most
+// streams never exceed, so that hardly a step allocates for them.
+void GqaAttention::grow_tables(std::size_t most_keys) {
   constexpr std::size_t kLeastBlocks = 1024;
-  const std::size_t n_blocks = kv::Cache::blocks_for(positions);
-  if (n_blocks <= workers_.front().k.size()) return;
+  const std::size_t n_blocks = kv::Cache::blocks_for(most_keys);
+  const std::size_t had = workers_.front().k.size();
+  if (n_blocks <= had) return;
   for (Worker& worker : workers_) {
-    worker.k.resize(std::max(kLeastBlocks, std::bit_ceil(n_blocks)));
+    worker.k.resize(std::max({n_blocks, 2 * had, kLeastBlocks}));
     worker.v.resize(worker.k.size());
   }
 }
 
+// Several items a head pay where there are less than two heads a worker; a head has no more of them than splits.
+void GqaAttention::cut_heads(std::size_t most_keys) {
+  constexpr std::size_t kItemsPerWorker = 2;
+  most_splits_ = kernels::attention_splits(most_keys);
+  const std::size_t n_heads = rows_.size() * shape_.n_kv_heads;
+  const std::size_t wanted = kItemsPerWorker * parallel_.n_workers();
+  n_parts_ = n_heads == 0 || parallel_.n_workers() == 1 ? 1 : std::min(most_splits_, (wanted + n_heads - 1) / n_heads);
+  if (n_parts_ == 1) return;
+  const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
+  grow(states_, n_heads * most_splits_ * kernels::attention_state_floats(group, shape_.value_dim));
+  left_.resize(std::max(left_.size(), n_heads));
+}
+
 void GqaAttention::begin(std::span<const StepRow> rows) {
   rows_ = rows;
+  std::size_t most_keys = 0;
+  for (const StepRow& row : rows) most_keys = std::max(most_keys, std::size_t{row.position} + 1);
+  grow_tables(most_keys);
+  cut_heads(most_keys);
   const std::size_t n_pairs = shape_.n_rot / 2;
   grow(cosines_, rows.size() * n_pairs);
   grow(sines_, rows.size() * n_pairs);
@@ -49,9 +67,9 @@ void GqaAttention::begin(std::span<const StepRow> rows) {
   grow(k_, rows.size() * k_width());
   grow(v_, rows.size() * v_width());
   grow(o_, rows.size() * o_width());
-  std::uint32_t last = 0;
-  for (const StepRow& row : rows) last = std::max(last, row.position);
-  make_room(last + 1);
+  found_.resize(std::max(found_.size(), rows.size()));
+  rows_are_alone_ =
+      std::ranges::all_of(rows, [this](const StepRow& row) { return row.position == cache_.length(row.stream); });
   for_each_row(parallel_, rows.size(), [&](std::size_t i, std::size_t) {
     kernels::rope_table(rows_[i].position, shape_.n_rot, shape_.rope_base, shape_.rope_scaling,
                         cosines_.data() + i * n_pairs, sines_.data() + i * n_pairs);
@@ -64,11 +82,22 @@ void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, Activatio
   TERRACE_CHECK(x.n_rows() == n_rows, "attention runs over the rows of its step");
   multiplier_.run(
       std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()}, Product{&weights.v, v_.data()}}, x);
-  for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) { finish_row(row, layer, weights, failures); });
-  parallel_.run(n_rows * shape_.n_kv_heads, [&](std::size_t item, std::size_t worker) {
-    attend(item / shape_.n_kv_heads, layer, static_cast<std::uint32_t>(item % shape_.n_kv_heads), workers_[worker]);
+  std::fill_n(found_.begin(), n_rows, std::uint8_t{0});
+  const bool finish_first = !rows_are_alone_ || n_parts_ > 1;
+  if (finish_first) {
+    for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
+      for (std::uint32_t head = 0; head < shape_.n_kv_heads; ++head) finish_head(row, layer, head, weights);
+    });
+  }
+  if (n_parts_ > 1) std::fill_n(left_.begin(), n_rows * shape_.n_kv_heads, static_cast<std::uint32_t>(n_parts_));
+  parallel_.run(n_rows * shape_.n_kv_heads * n_parts_, [&](std::size_t item, std::size_t worker) {
+    const std::size_t head = item / n_parts_, row = head / shape_.n_kv_heads;
+    const auto kv_head = static_cast<std::uint32_t>(head % shape_.n_kv_heads);
+    if (!finish_first) finish_head(row, layer, kv_head, weights);
+    attend(row, layer, kv_head, item % n_parts_, workers_[worker]);
   });
   for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
+    report(row, layer, failures);
     float* o = o_.data() + row * o_width();
     if (!ops_.all_finite(o, o_width())) failures.fail(row, layer, "attention values", o, o_width());
   });
@@ -86,30 +115,45 @@ void GqaAttention::rotate(std::size_t row, const float* norm, std::size_t n_head
   }
 }
 
-void GqaAttention::finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures) {
-  float* q = q_.data() + row * q_width();
-  float* k = k_.data() + row * k_width();
-  float* v = v_.data() + row * v_width();
-  rotate(row, weights.q_norm, shape_.n_heads, q);
-  rotate(row, weights.k_norm, shape_.n_kv_heads, k);
+// Norm and RoPE of one KV head and of the query heads that share it, and its place in the cache. What is not finite
+// becomes zeros and is noted: other workers may stand at other heads of the row.
+void GqaAttention::finish_head(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, const GqaWeights& weights) {
+  const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
+  const std::size_t q_size = group * shape_.key_dim;
+  float* q = q_.data() + row * q_width() + kv_head * q_size;
+  float* k = k_.data() + row * k_width() + kv_head * shape_.key_dim;
+  float* v = v_.data() + row * v_width() + kv_head * shape_.value_dim;
+  rotate(row, weights.q_norm, group, q);
+  rotate(row, weights.k_norm, 1, k);
   const kernels::KvType type = cache_.shape().type;
-  if (!ops_.all_finite(q, q_width())) failures.fail(row, layer, "queries", q, q_width());
-  if (!ops_.storable(k, k_width(), type)) failures.fail(row, layer, "keys", k, k_width());
-  if (!ops_.storable(v, v_width(), type)) failures.fail(row, layer, "values", v, v_width());
-  store(row, layer);
+  const auto note = [&](Found what, float* values, std::size_t n) {
+    std::fill_n(values, n, 0.0f);
+    std::atomic_ref(found_[row]).fetch_or(what, std::memory_order_relaxed);
+  };
+  if (!ops_.all_finite(q, q_size)) note(kQueries, q, q_size);
+  if (!ops_.storable(k, shape_.key_dim, type)) note(kKeys, k, shape_.key_dim);
+  if (!ops_.storable(v, shape_.value_dim, type)) note(kValues, v, shape_.value_dim);
+  store(row, layer, kv_head);
 }
 
-void GqaAttention::store(std::size_t row, std::uint32_t layer) {
+void GqaAttention::store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head) {
   const std::size_t slot = rows_[row].position % kKvBlockPositions;
   const kernels::KvType type = cache_.shape().type;
-  for (std::uint32_t head = 0; head < shape_.n_kv_heads; ++head) {
-    const kv::HeadBlock block = cache_.block(rows_[row].stream, rows_[row].position, layer, head);
-    ops_.store_k(k_.data() + row * k_width() + head * shape_.key_dim, shape_.key_dim, slot, type, block.k);
-    ops_.store_v(v_.data() + row * v_width() + head * shape_.value_dim, shape_.value_dim, slot, type, block.v);
-  }
+  const kv::HeadBlock block = cache_.block(rows_[row].stream, rows_[row].position, layer, kv_head);
+  ops_.store_k(k_.data() + row * k_width() + kv_head * shape_.key_dim, shape_.key_dim, slot, type, block.k);
+  ops_.store_v(v_.data() + row * v_width() + kv_head * shape_.value_dim, shape_.value_dim, slot, type, block.v);
 }
 
-void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker) {
+// The values are zeros already.
+void GqaAttention::report(std::size_t row, std::uint32_t layer, RowFailures& failures) {
+  const std::uint8_t found = found_[row];
+  if (found & kQueries) failures.fail(row, layer, "queries", nullptr, 0);
+  if (found & kKeys) failures.fail(row, layer, "keys", nullptr, 0);
+  if (found & kValues) failures.fail(row, layer, "values", nullptr, 0);
+}
+
+void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part,
+                          Worker& worker) {
   const std::size_t n_keys = std::size_t{rows_[row].position} + 1;
   cache_.bases(rows_[row].stream, layer, kv_head, kv::Cache::blocks_for(n_keys), worker.k.data(), worker.v.data());
   const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
@@ -125,7 +169,16 @@ void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv
   args.scale = shape_.score_scale;
   args.type = cache_.shape().type;
   args.scratch = worker.scratch.data();
-  ops_.attend(args);
+  if (n_parts_ == 1) return ops_.attend(args);
+
+  const std::size_t head = row * shape_.n_kv_heads + kv_head;
+  const std::size_t n_splits = kernels::attention_splits(n_keys);
+  const std::size_t first = n_splits * part / n_parts_, end = n_splits * (part + 1) / n_parts_;
+  const std::size_t state_floats = kernels::attention_state_floats(group, shape_.value_dim);
+  float* states = states_.data() + head * most_splits_ * state_floats;
+  ops_.attend_splits(args, {.first = first, .n = end - first, .states = states + first * state_floats});
+  // Who ends the head's last part sees the others' states.
+  if (std::atomic_ref(left_[head]).fetch_sub(1, std::memory_order_acq_rel) == 1) ops_.merge_splits(args, states);
 }
 
 }  // namespace terrace::arch

@@ -56,21 +56,27 @@ class GqaAttention {
  private:
   // Memory of one worker in attend().
   struct Worker {
-    std::vector<const std::byte*> k, v;  // [make_room()]
+    std::vector<const std::byte*> k, v;  // block bases of one stream and head; see grow_tables()
     std::vector<float> scratch;
   };
+
+  void grow_tables(std::size_t most_keys);
 
   std::size_t q_width() const { return std::size_t{shape_.n_heads} * shape_.key_dim; }
   std::size_t k_width() const { return std::size_t{shape_.n_kv_heads} * shape_.key_dim; }
   std::size_t v_width() const { return std::size_t{shape_.n_kv_heads} * shape_.value_dim; }
   std::size_t o_width() const { return std::size_t{shape_.n_heads} * shape_.value_dim; }
 
-  // Each worker's tables for attention over so many positions.
-  void make_room(std::uint32_t positions);
+  // What of a row is not finite, or cannot be stored: bits of found_.
+  enum Found : std::uint8_t { kQueries = 1, kKeys = 2, kValues = 4 };
+
   void rotate(std::size_t row, const float* norm, std::size_t n_heads, float* heads) const;
-  void finish_row(std::size_t row, std::uint32_t layer, const GqaWeights& weights, RowFailures& failures);
-  void store(std::size_t row, std::uint32_t layer);
-  void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, Worker& worker);
+  void finish_head(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, const GqaWeights& weights);
+  void store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head);
+  void report(std::size_t row, std::uint32_t layer, RowFailures& failures);
+  // One head of a row, in items of its own for some of its splits where there are fewer heads than work for workers.
+  void cut_heads(std::size_t most_keys);
+  void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part, Worker& worker);
 
   GqaShape shape_;
   kv::Cache& cache_;
@@ -79,8 +85,14 @@ class GqaAttention {
   Multiplier& multiplier_;
 
   std::span<const StepRow> rows_;
+  bool rows_are_alone_ = false;         // no row attends to another one's keys: decoding
   std::vector<float> cosines_, sines_;  // [n_rows, n_rot / 2]
   std::vector<float> q_, k_, v_, o_;    // [n_rows, width]
+  std::size_t n_parts_ = 1;             // items of a head
+  std::size_t most_splits_ = 1;         // of a row
+  std::vector<float> states_;           // [n_rows, n_kv_heads, most_splits_, state]; unused with one part
+  std::vector<std::uint32_t> left_;     // [n_rows, n_kv_heads] parts that have not ended; likewise
+  std::vector<std::uint8_t> found_;     // [n_rows] set by workers, Found
   ActivationRows heads_out_;            // o_ for the output projection
   std::vector<Worker> workers_;
 };

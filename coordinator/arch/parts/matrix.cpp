@@ -9,8 +9,10 @@
 namespace terrace::arch {
 namespace {
 
-// A chunk of weights stays in a core's second-level cache while tiles of activation rows pass over it.
+// A chunk of weights stays in a core's second-level cache while tiles of activation rows pass over it. A single tile
+// reads each weight once: there a chunk is as long as leaves items enough for every worker to end with the others.
 constexpr std::size_t kChunkBytes = 64 * 1024;
+constexpr std::size_t kChunkBytesOfOneTile = 256 * 1024;
 constexpr std::size_t kMinChunkRows = 8;
 // Activation rows of one kernel call: enough to reuse each unpacked weight, few enough to stay in the first level.
 constexpr std::size_t kTileRows = 16;
@@ -31,9 +33,10 @@ struct Grid {
 
 Grid cut(const Matrix& matrix, std::size_t n_x, std::size_t n_workers) {
   const std::size_t wanted = n_workers == 1 ? 1 : n_workers * kItemsPerWorker;
-  const std::size_t cached = std::max(kMinChunkRows, kChunkBytes / matrix.row_bytes);
+  const std::size_t chunk_bytes = n_x > kTileRows ? kChunkBytes : kChunkBytesOfOneTile;
+  const std::size_t most = std::max(kMinChunkRows, chunk_bytes / matrix.row_bytes);
   Grid grid;
-  grid.chunk_rows = std::clamp(ceil_div(matrix.rows, wanted), kMinChunkRows, cached);
+  grid.chunk_rows = std::clamp(ceil_div(matrix.rows, wanted), kMinChunkRows, most);
   grid.n_chunks = ceil_div(matrix.rows, grid.chunk_rows);
   const std::size_t n_tiles = ceil_div(n_x, kTileRows);
   const std::size_t groups = std::clamp<std::size_t>(ceil_div(wanted, grid.n_chunks), 1, n_tiles);

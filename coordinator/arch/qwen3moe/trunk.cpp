@@ -240,7 +240,7 @@ void Qwen3MoeTrunk::choose(std::size_t row, std::uint32_t layer, const kernels::
   const std::size_t n_experts = model_.info.n_experts;
   float* logits = buffers_.choices.data() + row * n_experts;
   if (!ops_.all_finite(logits, n_experts)) failures_.fail(row, layer, "router logits", logits, n_experts);
-  kernels::route(logits, n_experts, rule, scratch, buffers_.experts.data() + row * rule.top_k,
+  kernels::route(logits, n_experts, rule, ops_.exp, scratch, buffers_.experts.data() + row * rule.top_k,
                  buffers_.weights.data() + row * rule.top_k);
 }
 

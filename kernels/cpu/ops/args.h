@@ -36,4 +36,12 @@ struct AttentionArgs {
   float* scratch = nullptr;      // attention_scratch_floats() floats of this worker
 };
 
+// Some splits of one row's attention, for workers that share a row: split i holds the positions from
+// kSplitPositions * i on.
+struct AttentionSplits {
+  std::size_t first = 0;
+  std::size_t n = 0;
+  float* states = nullptr;  // [n, attention_state_floats()] what each split gives
+};
+
 }  // namespace terrace::kernels

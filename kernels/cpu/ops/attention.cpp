@@ -9,12 +9,37 @@
 namespace terrace::kernels {
 namespace {
 
-// A group's state after some splits, in the caller's output and scratch.
+// A group's state after some splits.
 struct State {
   float* max;
   float* sum;
   float* values;
 };
+
+// Largest scores, sums, values: as attention_state_floats() counts them.
+State state_at(const AttentionArgs& args, float* floats) {
+  return {floats, floats + args.n_heads, floats + 2 * args.n_heads};
+}
+
+// What lies in AttentionArgs::scratch.
+struct Scratch {
+  float* scores;  // [n_heads, kSplitPositions]
+  State total;    // its values are the caller's output
+  State next;
+};
+
+Scratch scratch_of(const AttentionArgs& args) {
+  float* next = args.scratch + args.n_heads * kSplitPositions;
+  float* total = next + attention_state_floats(args.n_heads, args.value_dim);
+  return {args.scratch, {total, total + args.n_heads, args.out}, state_at(args, next)};
+}
+
+void compute(const AttentionParts& parts, const AttentionArgs& args, std::size_t split, float* scores,
+             const State& state) {
+  const std::size_t first = split * kSplitPositions;
+  const std::size_t n_keys = std::min(kSplitPositions, args.n_keys - first);
+  parts.split(args, {first / kKvBlockPositions, n_keys, scores, state.max, state.sum, state.values});
+}
 
 void merge(const AttentionParts& parts, const AttentionArgs& args, const State& into, const State& from) {
   for (std::size_t h = 0; h < args.n_heads; ++h) {
@@ -27,26 +52,9 @@ void merge(const AttentionParts& parts, const AttentionArgs& args, const State& 
   }
 }
 
-}  // namespace
-
-std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim) {
-  return n_heads * (kSplitPositions + value_dim + 4);  // scores, one split's values, two pairs of (max, sum)
-}
-
-void attend_in_splits(const AttentionParts& parts, const AttentionArgs& args) {
-  float* scores = args.scratch;
-  float* split_values = scores + args.n_heads * kSplitPositions;
-  float* sums = split_values + args.n_heads * args.value_dim;
-  const State total{sums, sums + args.n_heads, args.out};
-  const State next{sums + 2 * args.n_heads, sums + 3 * args.n_heads, split_values};
-
-  for (std::size_t first = 0; first < args.n_keys; first += kSplitPositions) {
-    const State& state = first == 0 ? total : next;
-    const std::size_t n_keys = std::min(kSplitPositions, args.n_keys - first);
-    parts.split(args, {first / kKvBlockPositions, n_keys, scores, state.max, state.sum, state.values});
-    if (first != 0) merge(parts, args, total, next);
-  }
-  if (args.sinks != nullptr) {  // merges last, as a split of one key without a value
+// After the last split. A sink merges as a split of one key without a value; `next` is free.
+void finish(const AttentionParts& parts, const AttentionArgs& args, const State& total, const State& next) {
+  if (args.sinks != nullptr) {
     std::copy_n(args.sinks, args.n_heads, next.max);
     std::fill_n(next.sum, args.n_heads, 1.0f);
     std::fill_n(next.values, args.n_heads * args.value_dim, 0.0f);
@@ -54,6 +62,38 @@ void attend_in_splits(const AttentionParts& parts, const AttentionArgs& args) {
   }
   for (std::size_t h = 0; h < args.n_heads; ++h)
     parts.divide(args.out + h * args.value_dim, total.sum[h], args.value_dim);
+}
+
+}  // namespace
+
+std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim) {
+  return n_heads * kSplitPositions + attention_state_floats(n_heads, value_dim) + 2 * n_heads;  // struct Scratch
+}
+
+void attend_in_splits(const AttentionParts& parts, const AttentionArgs& args) {
+  const Scratch scratch = scratch_of(args);
+  compute(parts, args, 0, scratch.scores, scratch.total);
+  for (std::size_t split = 1; split < attention_splits(args.n_keys); ++split) {
+    compute(parts, args, split, scratch.scores, scratch.next);
+    merge(parts, args, scratch.total, scratch.next);
+  }
+  finish(parts, args, scratch.total, scratch.next);
+}
+
+void attend_splits(const AttentionParts& parts, const AttentionArgs& args, const AttentionSplits& splits) {
+  const std::size_t stride = attention_state_floats(args.n_heads, args.value_dim);
+  for (std::size_t i = 0; i < splits.n; ++i)
+    compute(parts, args, splits.first + i, args.scratch, state_at(args, splits.states + i * stride));
+}
+
+void merge_splits(const AttentionParts& parts, const AttentionArgs& args, float* states) {
+  const std::size_t stride = attention_state_floats(args.n_heads, args.value_dim);
+  State total = state_at(args, states);
+  std::copy_n(total.values, args.n_heads * args.value_dim, args.out);
+  total.values = args.out;
+  for (std::size_t split = 1; split < attention_splits(args.n_keys); ++split)
+    merge(parts, args, total, state_at(args, states + split * stride));
+  finish(parts, args, total, scratch_of(args).next);
 }
 
 }  // namespace terrace::kernels

@@ -26,7 +26,9 @@ struct AttentionParts {
   void (*divide)(float* o, float l, std::size_t n);
 };
 
-// The whole of attention from one ISA's parts.
+// The whole of attention from one ISA's parts, or its two steps: contracts in ops.h.
 void attend_in_splits(const AttentionParts& parts, const AttentionArgs& args);
+void attend_splits(const AttentionParts& parts, const AttentionArgs& args, const AttentionSplits& splits);
+void merge_splits(const AttentionParts& parts, const AttentionArgs& args, float* states);
 
 }  // namespace terrace::kernels

@@ -71,19 +71,13 @@ void score(const AttentionArgs& args, const AttentionSplit& split) {
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-inline float largest(__m256 x) {
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
-}
-
 // Turns n scores into p = EXP(score - max), in place; gives max and the sum of p. p has room for whole 16 lanes.
 inline void soften(float* p, std::size_t n, float* max_out, float* sum_out) {
   const std::size_t n_padded = (n + 15) / 16 * 16;
   for (std::size_t t = n; t < n_padded; ++t) p[t] = p[0];  // changes no maximum
   __m256 max = _mm256_loadu_ps(p);
   for (std::size_t t = kWidth; t < n_padded; t += kWidth) max = _mm256_max_ps(max, _mm256_loadu_ps(p + t));
-  *max_out = largest(max);
+  *max_out = largest_lane(max);
   max = _mm256_set1_ps(*max_out);
   for (std::size_t t = 0; t < n_padded; t += kWidth)
     _mm256_storeu_ps(p + t, exp8(_mm256_sub_ps(_mm256_loadu_ps(p + t), max)));
@@ -185,8 +179,14 @@ void divide(float* o, float l, std::size_t n) {
     _mm256_storeu_ps(o + i, _mm256_div_ps(_mm256_loadu_ps(o + i), _mm256_set1_ps(l)));
 }
 
+constexpr AttentionParts kParts = {attend_split, merge, divide};
+
 }  // namespace
 
-void attend(const AttentionArgs& args) { attend_in_splits({attend_split, merge, divide}, args); }
+void attend(const AttentionArgs& args) { attend_in_splits(kParts, args); }
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits) {
+  kernels::attend_splits(kParts, args, splits);
+}
+void merge_splits(const AttentionArgs& args, float* states) { kernels::merge_splits(kParts, args, states); }
 
 }  // namespace terrace::kernels::avx2

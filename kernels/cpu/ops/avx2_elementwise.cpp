@@ -23,6 +23,25 @@ bool all_finite(const float* x, std::size_t n) {
   return _mm256_testz_si256(bad, bad) != 0;
 }
 
+// The value first, then where it stands: two passes without a branch that depends on it.
+std::size_t largest(const float* x, std::size_t n) {
+  std::size_t i = 0;
+  float best = x[0];
+  if (n >= kWidth) {
+    __m256 lanes = _mm256_loadu_ps(x);
+    for (i = kWidth; i + kWidth <= n; i += kWidth) lanes = _mm256_max_ps(lanes, _mm256_loadu_ps(x + i));
+    best = largest_lane(lanes);
+  }
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  const __m256 wanted = _mm256_set1_ps(best);
+  for (i = 0; i + kWidth <= n; i += kWidth) {
+    const int equal = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), wanted, _CMP_EQ_OQ));
+    if (equal != 0) return i + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(equal)));
+  }
+  while (i + 1 < n && x[i] != best) ++i;
+  return i;
+}
+
 void add(float* x, const float* y, std::size_t n) {
   std::size_t i = 0;
   for (; i + kWidth <= n; i += kWidth)

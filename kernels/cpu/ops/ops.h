@@ -14,8 +14,16 @@
 
 namespace terrace::kernels {
 
+// How many splits a row with n_keys >= 1 keys has.
+constexpr std::size_t attention_splits(std::size_t n_keys) { return (n_keys + kSplitPositions - 1) / kSplitPositions; }
+// What one split gives: of each head the largest score, the sum of weights and the weighted values.
+constexpr std::size_t attention_state_floats(std::size_t n_heads, std::size_t value_dim) {
+  return n_heads * (value_dim + 2);
+}
 // What AttentionArgs::scratch must hold.
 std::size_t attention_scratch_floats(std::size_t n_heads, std::size_t value_dim);
+
+using ExpFn = void (*)(const float* x, std::size_t n, float* y);
 
 struct Ops {
   Isa isa = Isa::kScalar;
@@ -31,8 +39,11 @@ struct Ops {
   void (*rope)(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing) = nullptr;
   // h[i] = SILU(gate[i]) * up[i]. h may be gate.
   void (*silu_mul)(const float* gate, const float* up, std::size_t n, float* h) = nullptr;
-  // y[i] = EXP(x[i]), SILU(x[i]): for selftest and the checksums.
-  void (*exp)(const float* x, std::size_t n, float* y) = nullptr;
+  // The lowest index of the largest value; -0 equals +0. n >= 1, every value is finite.
+  std::size_t (*largest)(const float* x, std::size_t n) = nullptr;
+  // y[i] = EXP(x[i]). y may be x.
+  ExpFn exp = nullptr;
+  // y[i] = SILU(x[i]): for selftest and the checksums.
   void (*silu)(const float* x, std::size_t n, float* y) = nullptr;
   // sums[i] += rint(double(weight * out[i]) * 2^shift). False if some |weight * out[i]| >= 2^(51 - shift) or is not
   // finite: sums of this call are then undefined.
@@ -49,6 +60,10 @@ struct Ops {
   // Attention of one row over one KV head, for the query heads that share it. A head's output does not depend on the
   // others, nor on what lies behind its keys. Scores that overflow give an output that is not finite.
   void (*attend)(const AttentionArgs& args) = nullptr;
+  // attend() in two steps with the same bits: first every split of the keys is computed, by any calls in any order,
+  // then the states of all of them are merged into args.out, and used up. attend_splits() leaves args.out alone.
+  void (*attend_splits)(const AttentionArgs& args, const AttentionSplits& splits) = nullptr;
+  void (*merge_splits)(const AttentionArgs& args, float* states) = nullptr;
 };
 
 // The widest table that `cpu` runs, or exactly the one of `forced`. kUnsupported as in the registry.
@@ -74,8 +89,8 @@ struct RouterRule {
   std::optional<float> scale = std::nullopt;
 };
 // Chooses rule.top_k of n_experts by docs/numerics.md 8: ids and weights in selection order. scratch holds
-// 2 * n_experts floats. Logits must be finite.
-void route(const float* logits, std::size_t n_experts, const RouterRule& rule, float* scratch, std::uint16_t* ids,
-           float* weights);
+// 2 * n_experts floats. Logits must be finite. `exp` is any table's: all give the same bits.
+void route(const float* logits, std::size_t n_experts, const RouterRule& rule, ExpFn exp, float* scratch,
+           std::uint16_t* ids, float* weights);
 
 }  // namespace terrace::kernels

@@ -67,8 +67,14 @@ void divide(float* o, float l, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) o[i] = o[i] / l;
 }
 
+constexpr AttentionParts kParts = {attend_split, merge, divide};
+
 }  // namespace
 
-void attend(const AttentionArgs& args) { attend_in_splits({attend_split, merge, divide}, args); }
+void attend(const AttentionArgs& args) { attend_in_splits(kParts, args); }
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits) {
+  kernels::attend_splits(kParts, args, splits);
+}
+void merge_splits(const AttentionArgs& args, float* states) { kernels::merge_splits(kParts, args, states); }
 
 }  // namespace terrace::kernels::scalar

@@ -1,4 +1,4 @@
-// Operations that treat each value alone: finiteness, addition, EXP, SILU.
+// Operations that treat each value alone: finiteness, the largest, addition, EXP, SILU.
 #include <bit>
 #include <cstdint>
 
@@ -12,6 +12,13 @@ bool all_finite(const float* x, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i)
     if ((std::bit_cast<std::uint32_t>(x[i]) & kExponent) == kExponent) return false;
   return true;
+}
+
+std::size_t largest(const float* x, std::size_t n) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if (x[i] > x[best]) best = i;
+  return best;
 }
 
 void add(float* x, const float* y, std::size_t n) {

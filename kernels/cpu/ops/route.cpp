@@ -6,15 +6,21 @@
 namespace terrace::kernels {
 namespace {
 
-void softmax(const float* logits, std::size_t n, float* p) {
+void softmax(const float* logits, std::size_t n, ExpFn exp, float* p) {
   const float max = *std::max_element(logits, logits + n);
+  for (std::size_t i = 0; i < n; ++i) p[i] = logits[i] - max;
+  exp(p, n, p);
   scalar::Lanes lanes;
-  for (std::size_t i = 0; i < n; ++i) {
-    p[i] = scalar::exp(logits[i] - max);
-    lanes.of(i) += p[i];
-  }
+  for (std::size_t i = 0; i < n; ++i) lanes.of(i) += p[i];
   const float sum = lanes.total();
   for (std::size_t i = 0; i < n; ++i) p[i] = p[i] / sum;
+}
+
+// SIGMOID of docs/numerics.md 4.
+void sigmoid(const float* logits, std::size_t n, ExpFn exp, float* p) {
+  for (std::size_t i = 0; i < n; ++i) p[i] = -logits[i];
+  exp(p, n, p);
+  for (std::size_t i = 0; i < n; ++i) p[i] = 1.0f / (1.0f + p[i]);
 }
 
 // ids[0 .. top_k): the largest keys, larger first; an equal key stays behind those found before it, so lower ids lead.
@@ -40,15 +46,15 @@ void weigh(const float* p, const RouterRule& rule, const std::uint16_t* ids, flo
 
 }  // namespace
 
-void route(const float* logits, std::size_t n_experts, const RouterRule& rule, float* scratch, std::uint16_t* ids,
-           float* weights) {
+void route(const float* logits, std::size_t n_experts, const RouterRule& rule, ExpFn exp, float* scratch,
+           std::uint16_t* ids, float* weights) {
   TERRACE_CHECK(rule.top_k >= 1 && rule.top_k <= n_experts && n_experts <= 65536, "top_k of n_experts");
   float* p = scratch;
   float* biased = scratch + n_experts;
   if (rule.kind == RouterKind::kSoftmax) {
-    softmax(logits, n_experts, p);
+    softmax(logits, n_experts, exp, p);
   } else {
-    std::transform(logits, logits + n_experts, p, scalar::sigmoid);
+    sigmoid(logits, n_experts, exp, p);
   }
   const float* keys = rule.kind == RouterKind::kSoftmax ? logits : p;
   if (rule.selection_bias != nullptr) {

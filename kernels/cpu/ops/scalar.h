@@ -37,7 +37,6 @@ inline float exp(float x) {
   return p * std::bit_cast<float>(exponent << 23);
 }
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 inline float silu(float g) { return g / (1.0f + exp(-g)); }
 
 // To nearest even, with subnormals; 65520 and above become infinity.

@@ -15,6 +15,7 @@ std::span<const Ops> all_ops() {
         .add = scalar::add,
         .rope = scalar::rope,
         .silu_mul = scalar::silu_mul,
+        .largest = scalar::largest,
         .exp = scalar::exp,
         .silu = scalar::silu,
         .add_fixed = scalar::add_fixed,
@@ -23,6 +24,8 @@ std::span<const Ops> all_ops() {
         .store_v = scalar::store_v,
         .storable = scalar::storable,
         .attend = scalar::attend,
+        .attend_splits = scalar::attend_splits,
+        .merge_splits = scalar::merge_splits,
     },
 #if defined(__x86_64__)
     {
@@ -33,6 +36,7 @@ std::span<const Ops> all_ops() {
         .add = avx2::add,
         .rope = avx2::rope,
         .silu_mul = avx2::silu_mul,
+        .largest = avx2::largest,
         .exp = avx2::exp,
         .silu = avx2::silu,
         .add_fixed = avx2::add_fixed,
@@ -41,6 +45,8 @@ std::span<const Ops> all_ops() {
         .store_v = avx2::store_v,
         .storable = avx2::storable,
         .attend = avx2::attend,
+        .attend_splits = avx2::attend_splits,
+        .merge_splits = avx2::merge_splits,
     },
 #endif
   };

@@ -9,6 +9,7 @@
 namespace terrace::kernels::scalar {
 
 bool all_finite(const float* x, std::size_t n);
+std::size_t largest(const float* x, std::size_t n);
 void rms_norm(const float* x, const float* w, std::size_t n, float eps, float* y);
 void add(float* x, const float* y, std::size_t n);
 void rope(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing);
@@ -21,12 +22,15 @@ void store_k(const float* k, std::size_t head_dim, std::size_t slot, KvType type
 void store_v(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block);
 bool storable(const float* x, std::size_t n, KvType type);
 void attend(const AttentionArgs& args);
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits);
+void merge_splits(const AttentionArgs& args, float* states);
 
 }  // namespace terrace::kernels::scalar
 
 namespace terrace::kernels::avx2 {
 
 bool all_finite(const float* x, std::size_t n);
+std::size_t largest(const float* x, std::size_t n);
 void rms_norm(const float* x, const float* w, std::size_t n, float eps, float* y);
 void add(float* x, const float* y, std::size_t n);
 void rope(float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing);
@@ -39,5 +43,7 @@ void store_k(const float* k, std::size_t head_dim, std::size_t slot, KvType type
 void store_v(const float* v, std::size_t value_dim, std::size_t slot, KvType type, std::byte* block);
 bool storable(const float* x, std::size_t n, KvType type);
 void attend(const AttentionArgs& args);
+void attend_splits(const AttentionArgs& args, const AttentionSplits& splits);
+void merge_splits(const AttentionArgs& args, float* states);
 
 }  // namespace terrace::kernels::avx2

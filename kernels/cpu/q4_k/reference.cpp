@@ -22,7 +22,7 @@ void dot_rows_q4_k_scalar(const std::byte* w, std::size_t w_row_bytes, std::size
 }
 
 void dequantize_row_q4_k(const std::byte* row, std::size_t cols, float* out) {
-  dequantize_row_in_blocks<BlockQ4K, weight_value_with_mins<BlockQ4K, code>>(row, cols, out);
+  dequantize_row_with_mins<BlockQ4K, code>(row, cols, out);
 }
 
 }  // namespace terrace::kernels

@@ -24,7 +24,7 @@ void dot_rows_q5_k_scalar(const std::byte* w, std::size_t w_row_bytes, std::size
 }
 
 void dequantize_row_q5_k(const std::byte* row, std::size_t cols, float* out) {
-  dequantize_row_in_blocks<BlockQ5K, weight_value_with_mins<BlockQ5K, code>>(row, cols, out);
+  dequantize_row_with_mins<BlockQ5K, code>(row, cols, out);
 }
 
 }  // namespace terrace::kernels

@@ -16,6 +16,7 @@ struct RandomModel {
   std::uint32_t ff = 256;
   std::string type = "q8_0";
   std::uint64_t seed = 1;
+  std::uint32_t context = 40960;
 };
 
 // Writes it to `file`; the test fails when it cannot.
@@ -34,7 +35,7 @@ inline void make_random_model(const RandomModel& model, const std::filesystem::p
                                        "--vocab",
                                        "1000",
                                        "--context",
-                                       "40960",
+                                       std::to_string(model.context),
                                        "--layers",
                                        std::to_string(model.layers),
                                        "--d-model",

@@ -38,6 +38,9 @@ class Threads final : public Parallel {
     }
     for (std::thread& thread : threads) thread.join();
   }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    Serial().run(n_items, fn);
+  }
 
  private:
   std::size_t n_;

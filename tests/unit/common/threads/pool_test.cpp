@@ -29,6 +29,21 @@ TEST_P(PoolTest, EveryItemRunsOnce) {
   }
 }
 
+// Each item waits for the one before it, which would not end if that were still to be handed out.
+TEST_P(PoolTest, RunInOrder_AnItemMayWaitForLowerOnes) {
+  constexpr std::size_t kItems = 300;
+  constexpr int kMostYields = 1'000'000;
+  std::vector<std::atomic<int>> ended(kItems);
+  std::atomic<int> in_vain = 0;
+  pool_->run_in_order(kItems, [&](std::size_t item, std::size_t) {
+    int yields = 0;
+    while (item > 0 && ended[item - 1] == 0 && ++yields < kMostYields) std::this_thread::yield();
+    if (yields == kMostYields) ++in_vain;
+    ended[item] = 1;
+  });
+  EXPECT_EQ(in_vain, 0);
+}
+
 TEST_P(PoolTest, NoItems_NothingIsCalled) {
   pool_->run(0, [](std::size_t, std::size_t) { FAIL(); });
 }

@@ -24,16 +24,21 @@
 
 namespace terrace::test {
 
-// Runs items from last to first and hands worker numbers round: results that depend on the order of items, on who runs
-// them or on a worker's memory show without a thread.
+// Runs items from last to first, unless an order was asked for, and hands worker numbers round: results that depend on
+// the order of items, on who runs them or on a worker's memory show without a thread.
 class Backwards final : public Parallel {
  public:
-  std::size_t n_workers() const override { return 3; }
+  explicit Backwards(std::size_t n_workers = 3) : n_workers_(n_workers) {}
+  std::size_t n_workers() const override { return n_workers_; }
   void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     for (std::size_t i = n_items; i-- > 0;) fn(i, next_++ % n_workers());
   }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    for (std::size_t i = 0; i < n_items; ++i) fn(i, next_++ % n_workers());
+  }
 
  private:
+  std::size_t n_workers_;
   std::size_t next_ = 0;
 };
 

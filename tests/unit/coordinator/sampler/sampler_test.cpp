@@ -23,23 +23,11 @@ using ::testing::HasSubstr;
 using History = std::vector<std::int32_t>;
 using Logits = std::vector<float>;
 
-// EXP of docs/numerics.md 4, for tests that need no kernels.
-void exp_plain(const float* x, std::size_t n, float* y) {
-  constexpr float kCoefficients[] = {
-      0x1.6a2426p-10f, 0x1.1239e4p-7f, 0x1.5558f2p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1.0f, 1.0f};
-  for (std::size_t i = 0; i < n; ++i) {
-    const float clamped = std::min(std::max(x[i], -87.0f), 88.0f);
-    const float turns = std::nearbyint(clamped * 0x1.715476p+0f);
-    const float rest = std::fma(turns, -0x1.7f7d1cp-20f, std::fma(turns, -0x1.62e4p-1f, clamped));
-    float sum = kCoefficients[0];
-    for (std::size_t c = 1; c < std::size(kCoefficients); ++c) sum = std::fma(sum, rest, kCoefficients[c]);
-    y[i] = sum * std::bit_cast<float>(static_cast<std::uint32_t>(static_cast<int>(turns) + 127) << 23);
-  }
-}
+const kernels::Ops& ops() { return kernels::all_ops().front(); }
 
 float exp_of(float x) {
   float y = 0;
-  exp_plain(&x, 1, &y);
+  ops().exp(&x, 1, &y);
   return y;
 }
 
@@ -48,12 +36,12 @@ SamplingOptions open_options() { return {.temperature = 1.0f, .top_k = 0, .top_p
 
 std::int32_t sample(const SamplingOptions& options, const Logits& logits, const History& history = {},
                     std::uint64_t index = 0) {
-  return Sampler(options, logits.size(), exp_plain).sample(logits, index, history).value();
+  return Sampler(options, logits.size(), ops()).sample(logits, index, history).value();
 }
 
 // Every token that comes up in n draws, how often.
 std::map<std::int32_t, int> draw(const SamplingOptions& options, const Logits& logits, int n = 2000) {
-  Sampler sampler(options, logits.size(), exp_plain);
+  Sampler sampler(options, logits.size(), ops());
   std::map<std::int32_t, int> counts;
   for (int index = 0; index < n; ++index)
     ++counts[sampler.sample(logits, static_cast<std::uint64_t>(index), {}).value()];
@@ -137,7 +125,7 @@ TEST(Sampler, RandomLogitsAndOptions_EqualTheDefinition) {
     History history(random() % 10);
     for (auto& id : history) id = static_cast<std::int32_t>(random() % logits.size());
     const std::uint64_t index = random();
-    Sampler sampler(o, logits.size(), exp_plain);
+    Sampler sampler(o, logits.size(), ops());
     const auto found = sampler.sample(logits, index, history);
     ASSERT_TRUE(found.ok()) << found.error().text();
     ASSERT_EQ(*found, sample_by_definition(o, logits, index, history)) << "seed " << kSeed << ", round " << round;
@@ -213,7 +201,7 @@ TEST(Sampler, Penalties_ByTheirFormulas) {
 }
 
 TEST(Sampler, PenaltyCounts_AreForgottenBetweenCalls) {
-  Sampler sampler({.frequency_penalty = 1.0f}, 2, exp_plain);
+  Sampler sampler({.frequency_penalty = 1.0f}, 2, ops());
   const Logits logits = {4, 2.5f};
   for (int i = 0; i < 5; ++i) EXPECT_EQ(sampler.sample(logits, 0, History{0}).value(), 0);
 }
@@ -240,7 +228,7 @@ TEST(Sampler, Distribution_IsTheSoftmaxWithTemperature) {
 TEST(Sampler, Draw_DependsOnSeedAndIndexOnly) {
   const Logits logits(1000, 0.0f);
   SamplingOptions o = open_options();
-  Sampler first(o, logits.size(), exp_plain), second(o, logits.size(), exp_plain);
+  Sampler first(o, logits.size(), ops()), second(o, logits.size(), ops());
   for (std::uint64_t index = 0; index < 100; ++index) (void)first.sample(logits, index, {});
   EXPECT_EQ(first.sample(logits, 7, {}).value(), second.sample(logits, 7, {}).value());
   EXPECT_NE(sample(o, logits, {}, 7), sample(o, logits, {}, 8));
@@ -254,13 +242,13 @@ TEST(Sampler, NotFiniteLogit_IsNamed) {
                           -std::numeric_limits<float>::infinity()}) {
     for (const float temperature : {0.0f, 1.0f}) {
       const Logits logits = {0, 1, bad};
-      const auto result = Sampler({.temperature = temperature}, 3, exp_plain).sample(logits, 0, {});
+      const auto result = Sampler({.temperature = temperature}, 3, ops()).sample(logits, 0, {});
       ASSERT_FALSE(result.ok());
       EXPECT_EQ(result.error().code(), ErrorCode::kNotFinite);
       EXPECT_THAT(result.error().text(), HasSubstr("token 2"));
     }
   }
-  Sampler sampler({.repeat_penalty = 1e30f}, 2, exp_plain);
+  Sampler sampler({.repeat_penalty = 1e30f}, 2, ops());
   const auto overflow = sampler.sample(Logits{-1e30f, 0}, 0, History{0, 0});
   ASSERT_FALSE(overflow.ok());
   EXPECT_THAT(overflow.error().text(), AllOf(HasSubstr("token 0"), HasSubstr("penalties")));
@@ -269,7 +257,7 @@ TEST(Sampler, NotFiniteLogit_IsNamed) {
 
 TEST(Sampler, HistoryBeyondTheVocabulary_IsAnError) {
   for (const std::int32_t id : {-1, 3}) {
-    const auto result = Sampler({.presence_penalty = 1.0f}, 3, exp_plain).sample(Logits{1, 2, 3}, 0, History{0, id});
+    const auto result = Sampler({.presence_penalty = 1.0f}, 3, ops()).sample(Logits{1, 2, 3}, 0, History{0, id});
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
   }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
 
@@ -97,6 +100,52 @@ INSTANTIATE_TEST_SUITE_P(All, ExecutorCases,
                                           testing::Values(1, 2, 7, 512),
                                           testing::Values(Activations::kQuantised, Activations::kF32)),
                          case_name);
+
+// One row of several experts, as decoding has them, and rows that share experts, in turn: what one batch leaves in the
+// scratch is wrong for the next.
+TEST_F(LayerTest, AnyNumberOfWorkers_SameBits) {
+  const std::vector<Pair> batches[] = {test::random_pairs(1, 6, 6, rng_), pairs_};
+  const Outcome right[] = {test::expected(layer_, rows_, batches[0], 24),
+                           test::expected(layer_, rows_, batches[1], 24)};
+  for (const std::size_t n_workers : {1, 2, 3, 8}) {
+    test::TestPool pool(n_workers);
+    Executor executor(pool, ops_);
+    for (int round = 0; round < 30; ++round) {
+      Outcome outcome;
+      ASSERT_TRUE(call_.sums(executor, batches[round % 2], outcome).ok());
+      ASSERT_EQ(outcome.sums, right[round % 2].sums) << n_workers << " workers, round " << round << ", seed " << kSeed;
+    }
+  }
+}
+
+// The first item begins only when the last has ended, or, since that may wait for the first, after many yields.
+class LateFirstItem final : public Parallel {
+ public:
+  std::size_t n_workers() const override { return pool_.n_workers(); }
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+    constexpr int kYields = 2000;
+    std::atomic<bool> last_ended = false;
+    pool_.run(n_items, [&](std::size_t item, std::size_t worker) {
+      for (int i = 0; item == 0 && i < kYields && !last_ended; ++i) std::this_thread::yield();
+      fn(item, worker);
+      if (item + 1 == n_items) last_ended = true;
+    });
+  }
+
+ private:
+  test::TestPool pool_{3};
+};
+
+TEST_F(LayerTest, DownWaitsForTheLastOfGateAndUp) {
+  LateFirstItem parallel;
+  Executor executor(parallel, ops_);
+  for (const std::vector<Pair>& pairs : {pairs_, test::random_pairs(1, 6, 6, rng_), pairs_}) {
+    Outcome outcome;
+    ASSERT_TRUE(call_.sums(executor, pairs, outcome).ok());
+    EXPECT_EQ(outcome.sums, test::expected(layer_, rows_, pairs, 24).sums);
+  }
+}
 
 TEST_F(ExecutorTest, PiecesOfABatchInAnyOrder_SameSums) {
   Outcome whole;
@@ -247,7 +296,8 @@ TEST_F(ExecutorTest, HookMayUseAnotherExecutorOnTheSameWorkers) {
 class CountingParallel final : public Parallel {
  public:
   std::size_t n_workers() const override { return 16; }
-  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     items.push_back(n_items);
     for (std::size_t item = 0; item < n_items; ++item) fn(item, item % 16);
   }
@@ -263,7 +313,7 @@ TEST_F(ExecutorTest, OneRowOfEightExperts_KeepsSixteenWorkersBusy) {
   const Call call{layer, row, kernels_of(layer.shape, isa_)};
   const std::vector<Pair> pairs = test::random_pairs(1, 8, 8, rng_);
   ASSERT_TRUE(call.sums(executor, pairs, outcome).ok());
-  EXPECT_EQ(parallel.items, (std::vector<std::size_t>{64, 8, 64}));  // 96 rows of gate and up, 32 of each down
+  EXPECT_EQ(parallel.items, (std::vector<std::size_t>{64 + 64}));  // 96 rows of gate and up, 32 of each down
   EXPECT_EQ(outcome.sums, test::expected(layer, row, pairs, 24).sums);
 }
 

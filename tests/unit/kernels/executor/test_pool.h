@@ -30,6 +30,7 @@ class TestPool final : public Parallel {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return n_busy_ == 0; });
   }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run(n_items, fn); }
 
  private:
   struct Job {

@@ -23,7 +23,8 @@ namespace terrace::node::test {
 class GatedParallel final : public Parallel {
  public:
   std::size_t n_workers() const override { return 1; }
-  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     {
       std::unique_lock lock(mutex_);
       ++waiting_;

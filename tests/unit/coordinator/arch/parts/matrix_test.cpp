@@ -14,7 +14,8 @@ class ManyWorkers final : public Parallel {
  public:
   explicit ManyWorkers(std::size_t n) : n_(n) {}
   std::size_t n_workers() const override { return n_; }
-  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+  void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
+  void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
     for (std::size_t i = 0; i < n_items; ++i) fn(i, i % n_);
   }
 

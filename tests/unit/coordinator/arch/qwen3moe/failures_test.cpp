@@ -92,6 +92,19 @@ TEST(NotFinite, ValueBeyondF16_FailsAtTheCacheOfThatLayer) {
   EXPECT_THAT(result.failed[0].error.text(), HasSubstr("values of layer 1"));
 }
 
+// A decode row's heads are finished by several workers; the row fails once and says the same.
+TEST(NotFinite, ValueBeyondF16OfADecodeRow_FailsAtTheCacheOfThatLayer) {
+  const auto path = test::copy_with(test::tiny_model("tiny-mix"), "blk.1.attn_v.weight", 0, bytes_of(1e30f));
+  test::Backwards parallel;
+  ModelUnderTest model(path, options(), parallel);
+  Sequence first(model.trunk()), second(model.trunk());
+  std::vector<StepRow> rows = first.rows(std::vector<std::int32_t>{10});
+  rows.push_back(second.rows(std::vector<std::int32_t>{20}).front());
+  const auto result = value_of(model.trunk().step(rows));
+  ASSERT_EQ(result.failed.size(), 2u);
+  for (const arch::FailedRow& failed : result.failed) EXPECT_THAT(failed.error.text(), HasSubstr("values of layer 1"));
+}
+
 // One expert of layer 0 gives infinities: rows that chose it fail, each in a stream of its own; others keep their bits.
 TEST(NotFinite, OneExpert_FailsTheRowsThatChoseIt) {
   Serial serial;

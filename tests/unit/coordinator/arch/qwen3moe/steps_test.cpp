@@ -174,5 +174,23 @@ TEST(LongPrompt, AnyBatchAndAnyThreads_EqualBits) {
   }
 }
 
+// With more workers than KV heads a row's attention is cut into items by its splits, in decoding and in short prompts.
+TEST(LongPrompt, RowsCutByTheirSplits_EqualOneWorker) {
+  Tokens prompt(600);
+  std::iota(prompt.begin(), prompt.end(), 100);
+  Serial serial;
+  test::Backwards many(32);
+  ModelUnderTest one(test::demo_model(), {}, serial), cut(test::demo_model(), {}, many);
+  struct Case {
+    std::size_t n_tokens, batch;
+  };
+  for (const Case& c : {Case{255, 512}, {256, 512}, {257, 512}, {511, 512}, {512, 512}, {600, 512}, {600, 7}}) {
+    Sequence expected(one.trunk()), got(cut.trunk());
+    const std::span<const std::int32_t> tokens = std::span(prompt).first(c.n_tokens);
+    EXPECT_EQ(test::greedy(got, tokens, c.batch, 3), test::greedy(expected, tokens, 512, 3))
+        << c.n_tokens << " tokens in batches of " << c.batch;
+  }
+}
+
 }  // namespace
 }  // namespace terrace

@@ -2,6 +2,7 @@
 // both types), written by the table under test.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -57,8 +58,9 @@ struct AttentionCase {
   kernels::KvType type;
   const float* sinks = nullptr;
 };
+// `in_steps`: by attend_splits(), two splits a call and the last ones first, and merge_splits().
 inline std::vector<float> attend(const kernels::Ops& ops, const AttentionCase& shape, std::span<const float> q,
-                                 const KvBlocks& cache) {
+                                 const KvBlocks& cache, bool in_steps = false) {
   std::vector<float> out(shape.n_heads * shape.value_dim);
   std::vector<float> scratch(kernels::attention_scratch_floats(shape.n_heads, shape.value_dim));
   kernels::AttentionArgs args;
@@ -74,7 +76,19 @@ inline std::vector<float> attend(const kernels::Ops& ops, const AttentionCase& s
   args.type = shape.type;
   args.sinks = shape.sinks;
   args.scratch = scratch.data();
-  ops.attend(args);
+  if (!in_steps) {
+    ops.attend(args);
+    return out;
+  }
+  const std::size_t n_splits = kernels::attention_splits(args.n_keys);
+  const std::size_t stride = kernels::attention_state_floats(shape.n_heads, shape.value_dim);
+  std::vector<float> states(n_splits * stride);
+  for (std::size_t end = n_splits; end > 0;) {
+    const std::size_t n = std::min<std::size_t>(2, end);
+    end -= n;
+    ops.attend_splits(args, {.first = end, .n = n, .states = states.data() + end * stride});
+  }
+  ops.merge_splits(args, states.data());
   return out;
 }
 

@@ -63,6 +63,8 @@ Difference compare_elementwise(const Ops& a, const Ops& b, Random& random) {
       of_a = of_b = x;
       a.add(of_a.data(), y.data(), n), b.add(of_b.data(), y.data(), n);
       if (first_difference(of_a, of_b)) return fmt::format("add n={}", n);
+      of_a[random() % n] = of_a[a.largest(of_a.data(), n)];  // two equal ones
+      if (a.largest(of_a.data(), n) != b.largest(of_a.data(), n)) return fmt::format("largest n={}", n);
     }
   }
   return {};
@@ -180,8 +182,12 @@ Difference compare_attention_shape(const Ops& a, const Ops& b, Random& random, A
   const std::vector<float> sinks = normal(random, shape.n_heads, 4.0f);
   if (random() % 2) shape.sinks = sinks.data();
   const KvBlocks cache(a, shape.type, k, v, shape.head_dim, shape.value_dim);
-  if (!first_difference(attend(a, shape, q, cache), attend(b, shape, q, cache))) return {};
-  return fmt::format("attend keys={} heads={} dim={} value_dim={} {} sinks={}", keys, shape.n_heads, shape.head_dim,
+  const std::vector<float> right = attend(a, shape, q, cache);
+  const char* wrong = first_difference(right, attend(b, shape, q, cache))                      ? "attend"
+                      : first_difference(right, attend(b, shape, q, cache, /*in_steps=*/true)) ? "attend_splits"
+                                                                                               : nullptr;
+  if (wrong == nullptr) return {};
+  return fmt::format("{} keys={} heads={} dim={} value_dim={} {} sinks={}", wrong, keys, shape.n_heads, shape.head_dim,
                      shape.value_dim, static_cast<int>(shape.type), shape.sinks != nullptr);
 }
 

@@ -48,6 +48,13 @@ void sum_in_one_chain(const float* x, const float* w, std::size_t n, float eps, 
   for (std::size_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
 }
 
+std::size_t last_of_equal_ones(const float* x, std::size_t n) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if (x[i] >= x[best]) best = i;
+  return best;
+}
+
 void exp_of_the_library(const float* x, std::size_t n, float* y) {
   for (std::size_t i = 0; i < n; ++i) y[i] = std::exp(std::fmin(std::fmax(x[i], -87.0f), 88.0f));
 }
@@ -65,6 +72,14 @@ void forget_the_last_key(const kernels::AttentionArgs& args) {
   kernels::AttentionArgs fewer = args;
   if (fewer.n_keys == 1025) --fewer.n_keys;
   test::scalar_ops().attend(fewer);
+}
+
+void merge_in_falling_order(const kernels::AttentionArgs& args, float* states) {
+  const std::size_t n = kernels::attention_splits(args.n_keys);
+  const std::size_t stride = kernels::attention_state_floats(args.n_heads, args.value_dim);
+  std::vector<float> reversed;
+  for (std::size_t i = n; i-- > 0;) reversed.insert(reversed.end(), states + i * stride, states + (i + 1) * stride);
+  test::scalar_ops().merge_splits(args, reversed.data());
 }
 
 void contract_rope(float* x, const float* c, const float* s, std::size_t n_rot, kernels::RopePairing pairing) {
@@ -91,9 +106,12 @@ bool miss_infinity(const float* x, std::size_t n) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, PlantedWrongOp,
                          testing::Values(Planted{"rms_norm", [](Ops& ops) { ops.rms_norm = sum_in_one_chain; }},
+                                         Planted{"largest", [](Ops& ops) { ops.largest = last_of_equal_ones; }},
                                          Planted{"exp", [](Ops& ops) { ops.exp = exp_of_the_library; }},
                                          Planted{"add_fixed", [](Ops& ops) { ops.add_fixed = round_down; }},
                                          Planted{"attend", [](Ops& ops) { ops.attend = forget_the_last_key; }},
+                                         Planted{"attend_splits",
+                                                 [](Ops& ops) { ops.merge_splits = merge_in_falling_order; }},
                                          Planted{"rope", [](Ops& ops) { ops.rope = contract_rope; }},
                                          Planted{"store_v", [](Ops& ops) { ops.store_v = truncate_to_f16; }},
                                          Planted{"all_finite", [](Ops& ops) { ops.all_finite = miss_infinity; }}),

@@ -48,6 +48,25 @@ TEST_P(OpsOfIsa, AllFinite_DoesNotReadPastTheEnd) {
   EXPECT_TRUE(ops().all_finite(x.data(), 3));
 }
 
+TEST_P(OpsOfIsa, Largest_IsTheLowestIndexOfEqualOnes) {
+  for (const std::size_t n : {1, 2, 7, 8, 9, 16, 40, 67}) {
+    for (std::size_t first = 0; first < n; ++first) {
+      for (std::size_t second = first; second < n; ++second) {
+        std::vector<float> x(n, -2.0f);
+        x[second] = 0.0f;
+        x[first] = -0.0f;  // equal to +0
+        ASSERT_EQ(ops().largest(x.data(), n), first) << n << " " << second;
+      }
+    }
+  }
+}
+
+TEST_P(OpsOfIsa, Largest_DoesNotReadPastTheEnd) {
+  const std::vector<float> x = {-3, -2, -5, 7, -1, -1, -1, -1, -1, 9};
+  EXPECT_EQ(ops().largest(x.data(), 3), 1u);
+  EXPECT_EQ(ops().largest(x.data(), 9), 3u);
+}
+
 TEST_P(OpsOfIsa, ExpOfNaN_StaysNaN) {
   const std::vector<float> x = {kNaN, kInfinity, -kInfinity};
   std::vector<float> y(3);
@@ -169,39 +188,39 @@ TEST_P(OpsOfIsa, Attention_ScoreThatOverflowsGivesNoFiniteOutput) {
   EXPECT_FALSE(ops().all_finite(out.data(), out.size()));
 }
 
-TEST(Route, EqualKeysGoToTheLowerId) {
+TEST_P(OpsOfIsa, Route_EqualKeysGoToTheLowerId) {
   std::vector<float> logits(64, 1.0f), scratch(128), weights(5);
   std::vector<std::uint16_t> ids(5);
   logits[40] = logits[7] = 2.0f;
   logits[3] = -0.0f, logits[2] = 0.0f;
-  kernels::route(logits.data(), 64, {.top_k = 5}, scratch.data(), ids.data(), weights.data());
+  kernels::route(logits.data(), 64, {.top_k = 5}, ops().exp, scratch.data(), ids.data(), weights.data());
   EXPECT_EQ(ids, (std::vector<std::uint16_t>{7, 40, 0, 1, 4}));
 }
 
-TEST(Route, ZerosOfBothSignsAreEqualKeys) {
+TEST_P(OpsOfIsa, Route_ZerosOfBothSignsAreEqualKeys) {
   std::vector<float> logits = {-1.0f, -0.0f, 0.0f, -0.0f}, scratch(8), weights(4);
   std::vector<std::uint16_t> ids(4);
-  kernels::route(logits.data(), 4, {.top_k = 4}, scratch.data(), ids.data(), weights.data());
+  kernels::route(logits.data(), 4, {.top_k = 4}, ops().exp, scratch.data(), ids.data(), weights.data());
   EXPECT_EQ(ids, (std::vector<std::uint16_t>{1, 2, 3, 0}));
 }
 
-TEST(Route, SelectionBiasChangesTheChoiceButNotTheWeights) {
+TEST_P(OpsOfIsa, Route_SelectionBiasChangesTheChoiceButNotTheWeights) {
   const std::vector<float> logits = {0.5f, 0.25f, 0.125f}, bias = {0.0f, 0.0f, 10.0f};
   std::vector<float> scratch(6), weights(1), probabilities(3);
   std::vector<std::uint16_t> ids(1);
   kernels::route(logits.data(), 3, {.kind = kernels::RouterKind::kSigmoid, .top_k = 1, .selection_bias = bias.data()},
-                 scratch.data(), ids.data(), weights.data());
+                 ops().exp, scratch.data(), ids.data(), weights.data());
   EXPECT_EQ(ids[0], 2);
   EXPECT_EQ(weights[0], 1.0f);  // p / p
 }
 
-TEST(Route, ClampedSumKeepsTinyWeightsTiny) {
+TEST_P(OpsOfIsa, Route_ClampedSumKeepsTinyWeightsTiny) {
   const std::vector<float> logits(2, -20.0f);
   std::vector<float> scratch(4), weights(1);
   std::vector<std::uint16_t> ids(1);
-  kernels::route(logits.data(), 2, {.kind = kernels::RouterKind::kSigmoid, .top_k = 1, .clamp_sum = true},
+  kernels::route(logits.data(), 2, {.kind = kernels::RouterKind::kSigmoid, .top_k = 1, .clamp_sum = true}, ops().exp,
                  scratch.data(), ids.data(), weights.data());
-  EXPECT_EQ(weights[0], kernels::scalar::sigmoid(-20.0f) / 0x1p-14f);
+  EXPECT_EQ(weights[0], 1.0f / (1.0f + kernels::scalar::exp(20.0f)) / 0x1p-14f);
 }
 
 TEST(RopeTable, ScalingMultipliesTheAngleAndTheMagnitude) {

@@ -122,10 +122,7 @@ TEST_P(OpsVectors, FixedPoint_SumsOfExpertsAsFloats) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, OpsVectors, testing::ValuesIn(test::tables_of_this_machine()),
-                         [](const auto& param_info) { return name(param_info.param.isa); });
-
-TEST(RouterVectors, IdsInSelectionOrderAndWeights) {
+TEST_P(OpsVectors, RouterIdsInSelectionOrderAndWeights) {
   const json index = contract_index();
   ASSERT_FALSE(index["trunk"]["router"].empty());
   for (const json& entry : index["trunk"]["router"]) {
@@ -140,11 +137,14 @@ TEST(RouterVectors, IdsInSelectionOrderAndWeights) {
     if (!entry["scale"].is_null()) rule.scale = entry["scale"].get<float>();
     std::vector<float> scratch(2 * logits.size()), weights(rule.top_k);
     std::vector<std::uint16_t> ids(rule.top_k);
-    kernels::route(logits.data(), logits.size(), rule, scratch.data(), ids.data(), weights.data());
+    kernels::route(logits.data(), logits.size(), rule, ops().exp, scratch.data(), ids.data(), weights.data());
     EXPECT_EQ(ids, entry["ids"].get<std::vector<std::uint16_t>>());
     EXPECT_SAME_FLOATS(weights, floats(entry["weights"]));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Isa, OpsVectors, testing::ValuesIn(test::tables_of_this_machine()),
+                         [](const auto& param_info) { return name(param_info.param.isa); });
 
 }  // namespace
 }  // namespace terrace
