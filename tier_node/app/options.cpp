@@ -22,7 +22,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .range(1, 1024)
       .default_text("the CPUs this process may use");
   table
-      .add_choice("isa", &options->isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
+      .add_choice("isa", &options->isa, kernels::kIsaNames,
                   "use exactly this instruction set; refused where the CPU lacks it")
       .default_text("the widest this CPU has");
   add_log_options(table, &options->log);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/test_data.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/ops/kv_blocks.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
@@ -123,7 +124,7 @@ TEST_P(OpsVectors, FixedPoint_SumsOfExpertsAsFloats) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, OpsVectors, testing::ValuesIn(test::tables_of_this_machine()),
-                         [](const auto& param_info) { return name(param_info.param.isa); });
+                         [](const auto& param_info) { return test::isa_identifier(param_info.param.isa); });
 
 TEST(RouterVectors, IdsInSelectionOrderAndWeights) {
   const json index = contract_index();
