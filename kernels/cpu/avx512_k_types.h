@@ -164,7 +164,9 @@ struct CodesWithOffset {
                      // the second
 };
 
-// A weight is its code less kOffset.
+// A weight is its code less kOffset. Derived gives, beside what KType wants,
+//   static __m512i x_vector(const BlockA8x256&, int p)      the x values that meet vector p
+//   kSumShift                                               the scales are 2^kSumShift times what they should be
 template <class Derived, class BlockType, int kOffset>
 struct KTypeWithOffset : KType<Derived, BlockType, XQuadWithOffset> {
   using Block = BlockType;
@@ -194,11 +196,10 @@ struct KTypeWithOffset : KType<Derived, BlockType, XQuadWithOffset> {
     return _mm512_dpwssd_epi32(first, _mm512_packs_epi32(products(2), products(3)), w.scale[1]);
   }
 
-  // The int8 scales at two places of each quarter's 16, as int16: four times the first, four times the second.
-  static __m512i scales(__m512i bytes, __m512i places) {
-    return _mm512_srai_epi16(_mm512_shuffle_epi8(bytes, places), 8);
-  }
-  // Bytes `low`, then `high`, each to the upper half of four int16.
+  // 2^8 times the int8 scales at two places of each quarter's 16, as int16: four times the first, four times the
+  // second.
+  static __m512i upper_scales(__m512i bytes, __m512i places) { return _mm512_shuffle_epi8(bytes, places); }
+  // A byte to the upper half of four int16.
   static long long upper(int byte) {
     return static_cast<long long>(0x0080008000800080u | static_cast<unsigned long long>(byte) * 0x0100010001000100u);
   }
@@ -212,7 +213,8 @@ struct KTypeWithOffset : KType<Derived, BlockType, XQuadWithOffset> {
     typename Derived::Head head[kRows];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) head[i] = Derived::heads(w[i], n);
-    return {KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n), _mm512_setzero_si512()};
+    const __m512i sums = KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n);
+    return {_mm512_srai_epi32(sums, Derived::kSumShift), _mm512_setzero_si512()};
   }
 };
 

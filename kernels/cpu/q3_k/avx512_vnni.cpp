@@ -9,6 +9,8 @@ namespace {
 
 // Vector k holds values 32k .. 32k + 31 of both halves.
 struct Q3K : KTypeWithOffset<Q3K, BlockQ3K, 4> {
+  // 256 values of 32 * 4 * 127 times 2^8 are below 2^30.
+  static constexpr int kSumShift = 8;
   struct Head {
     alignas(64) std::int8_t scale[kQuadBlocks][16];
   };
@@ -36,16 +38,22 @@ struct Q3K : KTypeWithOffset<Q3K, BlockQ3K, 4> {
   }
 
   static CodesWithOffset unpack(const BlockQ3K& block, const Head& head, int b) {
-    const __m512i two_bits = every_byte(3), bit = every_byte(4);
-    const __m512i low = load_line(block.low);
+    // Codes 0 and 2 in the nibbles of one vector, 1 and 3 of another: their low bits by a shift, their high bits by a
+    // table over the four of them.
     const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block.high)));
-    const __m512i high = _mm512_srlv_epi32(both, per_quarter(0, 0, 4, 4));  // bit k of either half at bit k
+    const __m512i high = _mm512_and_si512(_mm512_srlv_epi32(both, per_quarter(0, 0, 4, 4)), every_byte(15));
+    const __m128i bits_0_and_2 = _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68);
+    const __m128i bits_1_and_3 = _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68);
+    const __m512i low = load_line(block.low), low_bits = every_byte(0x33), code = every_byte(7);
+    const __m512i codes_0_and_2 =
+        and_or(low, low_bits, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bits_0_and_2), high));
+    const __m512i codes_1_and_3 =
+        and_or(_mm512_srli_epi16(low, 2), low_bits, _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bits_1_and_3), high));
     const __m512i scale = load_into_all_quarters(head.scale[b]);
-    return {{and_or(low, two_bits, _mm512_and_si512(_mm512_slli_epi16(high, 2), bit)),
-             and_or(_mm512_srli_epi16(low, 2), two_bits, _mm512_and_si512(_mm512_slli_epi16(high, 1), bit)),
-             and_or(_mm512_srli_epi16(low, 4), two_bits, _mm512_and_si512(high, bit)),
-             and_or(_mm512_srli_epi16(low, 6), two_bits, _mm512_and_si512(_mm512_srli_epi16(high, 1), bit))},
-            {scales(scale, places(0, 1, 8, 9, 2)), scales(scale, places(4, 5, 12, 13, 2))}};
+    return {{_mm512_and_si512(codes_0_and_2, code), _mm512_and_si512(codes_1_and_3, code),
+             _mm512_and_si512(_mm512_srli_epi16(codes_0_and_2, 4), code),
+             _mm512_and_si512(_mm512_srli_epi16(codes_1_and_3, 4), code)},
+            {upper_scales(scale, places(0, 1, 8, 9, 2)), upper_scales(scale, places(4, 5, 12, 13, 2))}};
   }
 };
 

@@ -9,6 +9,7 @@ namespace {
 
 // Vector 2h + g holds values 64g .. 64g + 63 of half h, in order.
 struct Q6K : KTypeWithOffset<Q6K, BlockQ6K, 32> {
+  static constexpr int kSumShift = 0;
   struct Head {};  // the scales need no unpacking
   static Head heads(const BlockQ6K*, int) { return {}; }
 
@@ -29,7 +30,7 @@ struct Q6K : KTypeWithOffset<Q6K, BlockQ6K, 32> {
       codes.code[2 * half + 1] =
           and_or(_mm512_srli_epi16(low, 4), nibble, _mm512_and_si512(_mm512_rolv_epi32(high, to_second), two_bits));
       const int first = 8 * half;
-      codes.scale[half] = scales(scale, places(first, first + 1, first + 2, first + 3, 4));
+      codes.scale[half] = _mm512_srai_epi16(upper_scales(scale, places(first, first + 1, first + 2, first + 3, 4)), 8);
     }
     return codes;
   }
