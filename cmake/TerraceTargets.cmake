@@ -38,18 +38,30 @@ function(terrace_add_program name)
   set_target_properties(${name} PROPERTIES LINK_LIBRARIES_ONLY_TARGETS ON)
 endfunction()
 
+# What files of an ISA may use: kernels/cpu/isa.h asks a CPU for the same.
+set(TERRACE_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
+set(TERRACE_AVX512_VNNI_FLAGS ${TERRACE_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # Its own avx512fintrin.h begins unmasked intrinsics from a register left undefined, and it then warns of that
+  # (GCC bug 105593).
+  list(APPEND TERRACE_AVX512_VNNI_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
+
 # terrace_isa_sources(<target> <files>): sources of <target> that are compiled for one ISA, named by the file:
-# avx2.cpp, avx2_something.cpp. These files may use no inline std function (docs/architecture.md says why).
-# On another architecture the file is left out.
+# avx2.cpp, avx2_something.cpp, avx512_vnni.cpp. These files may use no inline std function (docs/architecture.md says
+# why). On another architecture the file is left out.
 function(terrace_isa_sources target)
   foreach(file IN LISTS ARGN)
     if(file MATCHES "avx2[a-z0-9_]*\\.cpp$")
-      if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-        target_sources(${target} PRIVATE ${file})
-        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-mbmi2")
-      endif()
+      set(flags ${TERRACE_AVX2_FLAGS})
+    elseif(file MATCHES "avx512_vnni[a-z0-9_]*\\.cpp$")
+      set(flags ${TERRACE_AVX512_VNNI_FLAGS})
     else()
       message(FATAL_ERROR "terrace_isa_sources: no flags are known for ${file}")
+    endif()
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      target_sources(${target} PRIVATE ${file})
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${flags}")
     endif()
   endforeach()
 endfunction()

@@ -35,10 +35,12 @@ struct ReadBandwidth {
 // tells it (on some machines that of all sockets' caches together), from 256M to 1G.
 Bytes default_read_buffer();
 
-// Reads a buffer of `buffer` bytes (a multiple of kReadUnit; rounded down) in each way, each the best of some passes.
+// Reads a buffer of `buffer` bytes (a multiple of kReadUnit; rounded down) in each way some times over; the rate is
+// that of the fastest kReadWindow bytes.
 // Takes a second or two. Rates of 2M pages are left out, with a note, where the system does not give such pages.
 // kInvalidArgument: less than one unit. kOutOfMemory: not that much is free.
 inline constexpr std::size_t kReadUnit = std::size_t{4} << 20;
+inline constexpr std::size_t kReadWindow = 8 * kReadUnit;
 Result<ReadBandwidth> measure_read_bandwidth(Parallel& parallel, kernels::Isa isa, Bytes buffer);
 
 }  // namespace terrace::app

@@ -16,6 +16,7 @@
 #include "coordinator/app/bench_run.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/commit.h"
+#include "coordinator/app/dot_rates.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
@@ -50,7 +51,9 @@ OptionTable make_table(Options* o) {
   table.add_choice("output", &o->output, {{"md", Output::kMarkdown}, {"json", Output::kJson}}, "form of the result")
       .short_name('o');
   table.add("json", &o->model.json, "the same as --output json");
-  table.add("limits", &o->limits, "show how fast memory can be read, in each way tried (with JSON: on stderr)");
+  table.add("limits", &o->limits,
+            "show how fast memory can be read, in each way tried, and how fast the kernels go "
+            "beside that (with JSON: on stderr)");
   table
       .add("limits-buffer", &o->limits_buffer,
            "read so much for it; the default is 4 last-level caches, from 256M to 1G")
@@ -71,7 +74,7 @@ Result<std::vector<BenchTest>> read_tests(const Options& o) {
   return tests;
 }
 
-std::string limits_table(const ReadBandwidth& b) {
+std::string read_table(const ReadBandwidth& b) {
   std::string text = fmt::format("read bandwidth of {} thread{}, {}, buffer {}\n\n", b.threads,
                                  b.threads == 1 ? "" : "s", kernels::name(b.isa), format_size(b.buffer.value));
   text += "| pages | streams | prefetch |   GB/s |\n|-------|--------:|---------:|-------:|\n";
@@ -80,6 +83,22 @@ std::string limits_table(const ReadBandwidth& b) {
                         rate.prefetch_bytes == 0 ? "0" : format_size(rate.prefetch_bytes), rate.gb_per_second);
   if (!b.note.empty()) text += fmt::format("\n{}\n", b.note);
   return text + fmt::format("\nbest: {:.2f} GB/s; commit {}\n", b.best().gb_per_second, commit());
+}
+
+// Each type's reading of weights as a share of the best plain read.
+std::string dots_table(const std::vector<DotRate>& dots, double best) {
+  std::string text = fmt::format(
+      "expert products of the same threads: rows of {} values, {} at a time; 1 x row, and {} (10^9 operations)\n\n",
+      kDotRateColumns, kDotRateRows, kDotRateXRows);
+  text += "| weights | kernel                     | 4K GB/s | share | 2M GB/s | share | prompt Gop/s |\n";
+  text += "|---------|----------------------------|--------:|------:|--------:|------:|-------------:|\n";
+  const auto rate = [](double gb) { return gb == 0 ? std::string() : fmt::format("{:.2f}", gb); };
+  const auto share = [&](double gb) { return gb == 0 ? std::string() : fmt::format("{:.0f}%", 100 * gb / best); };
+  for (const DotRate& d : dots)
+    text += fmt::format("| {:<7} | {:<26} | {:>7} | {:>5} | {:>7} | {:>5} | {:>12.1f} |\n", info(d.type).name,
+                        d.kernel_name, rate(d.gb_per_second), share(d.gb_per_second), rate(d.huge_gb_per_second),
+                        share(d.huge_gb_per_second), d.prompt_gops);
+  return text;
 }
 
 // What all rows of a run share.
@@ -132,11 +151,15 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
     print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
 }
 
-void print_limits(const Options& o, const ReadBandwidth& bandwidth) {
+Status print_limits(const Options& o, Parallel& parallel, const ReadBandwidth& bandwidth) {
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<DotRate> dots,
+                           measure_dot_rates(parallel, kernels::detect_cpu_features(), o.model.isa, bandwidth.buffer));
+  const std::string text = read_table(bandwidth) + "\n" + dots_table(dots, bandwidth.best().gb_per_second);
   if (o.output == Output::kJson)
-    print_err("{}", limits_table(bandwidth));
+    print_err("{}", text);
   else
-    print_out("{}\n", limits_table(bandwidth));
+    print_out("{}\n", text);
+  return {};
 }
 
 // --limits and no test: needs no model.
@@ -147,7 +170,7 @@ Status run_limits(const Options& o) {
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   TERRACE_ASSIGN_OR_RETURN(const ReadBandwidth bandwidth, measure_read_bandwidth(*pool, ops.isa, o.limits_buffer));
-  print_limits(o, bandwidth);
+  TERRACE_RETURN_IF_ERROR(print_limits(o, *pool, bandwidth));
   if (o.output == Output::kJson) print_json_line(nlohmann::ordered_json::array());
   return {};
 }
@@ -167,7 +190,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));
     if (!o.limits && !run.bandwidth->note.empty() && !o.model.quiet) print_err("terrace: {}\n", run.bandwidth->note);
   }
-  if (o.limits) print_limits(o, *run.bandwidth);
+  if (o.limits) TERRACE_RETURN_IF_ERROR(print_limits(o, engine.parallel(), *run.bandwidth));
   std::vector<BenchResult> results;
   for (const BenchTest& test : tests) {
     if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", test.name(), test.depth, o.repeats);

@@ -7,8 +7,8 @@
 #include <system_error>
 
 #include "common/base/console.h"
-#include "common/transport/address.h"
 #include "common/threads/options.h"
+#include "common/transport/address.h"
 
 namespace terrace::app {
 namespace {
@@ -35,9 +35,7 @@ void add_file_options(OptionTable& table, ModelOptions* options) {
 }
 
 void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa) {
-  table
-      .add_choice("isa", isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
-                  "use exactly this instruction set; refused where the CPU lacks it")
+  table.add_choice("isa", isa, kernels::kIsaNames, "use exactly this instruction set; refused where the CPU lacks it")
       .default_text("the widest this CPU has");
 }
 

@@ -64,7 +64,7 @@ Status run_selftest(const CommandContext& context) {
                      {"chosen", chosen},
                      {"ok", row.ok}});
     if (!o.json)
-      print_out("  {:<8} {:<10} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name,
+      print_out("  {:<8} {:<12} {:<28} {:<8} {}\n", row.what, name(row.isa), row.kernel_name,
                 row.ok ? "equal" : "DIFFERS", chosen ? "used" : "");
   }
   if (o.json) print_json_line({{"isa", name(ops.isa)}, {"rows", array}});

@@ -64,14 +64,14 @@ struct BlockKernel {
 
   template <int kRows, int kXs>
   void x_tile(std::size_t first_x, std::size_t first_row, std::size_t end_row) const {
-    Tile<kRows, kXs> tile{first_row, end_row, first_x, args.n_x};
+    const Tile<kRows, kXs> tile{first_row, end_row, first_x, args.n_x};
     Sums sums[kXs][kSpanBlocks];
     const XBlock* x[kXs];
     for (int j = 0; j < kXs; ++j) {
       x[j] = reinterpret_cast<const XBlock*>(args.x[tile.x(j)]) + first_block;
       for (std::size_t c = 0; c < n_blocks; ++c) sums[j][c] = Type::sum_x(x[j][c]);
     }
-    for (; tile.first_row < end_row; tile.first_row += kRows) dot_tile(tile, x, sums);
+    for_each_tile(tile, [&](const Tile<kRows, kXs>& at) { dot_tile(at, x, sums); });
   }
 
   template <int kRows, int kXs>
@@ -82,11 +82,11 @@ struct BlockKernel {
 
     __m128 acc = first_block == 0 ? _mm_setzero_ps() : load_tile(args, tile);
     for (std::size_t c = 0; c < n_blocks; ++c) {
-      if (kXs == 1) prefetch_next_tile<kRows * sizeof(Block)>(w[0] + c * kRows, kRows * args.w_row_bytes);
       __m256i sum[4];
       __m128i min_sum[4];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
+        if (kXs == 1) prefetch_stream<sizeof(Block)>(w[i] + c);
         const typename Type::Head head = Type::head(w[i][c]);
         __m256i* row_sum = sum + i * kXs;
 #pragma GCC unroll 4

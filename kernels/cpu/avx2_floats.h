@@ -14,10 +14,6 @@
 namespace terrace::kernels {
 namespace {
 
-// Rows are long streams here, which the hardware's prefetchers follow up to the end of a page; the kernel asks one
-// page ahead.
-inline constexpr std::size_t kPageBytes = 4096;
-
 // Type, a struct in the anonymous namespace of the including file:
 //   Element                                      the stored value
 //   static __m256 load(const Element*)           eight of them, widened
@@ -30,7 +26,8 @@ struct FloatKernel {
 
   template <int kRows, int kXs>
   void x_tile(std::size_t first_x, std::size_t first_row, std::size_t end_row) const {
-    for (std::size_t r = first_row; r < end_row; r += kRows) dot_tile(Tile<kRows, kXs>{r, end_row, first_x, args.n_x});
+    for_each_tile(Tile<kRows, kXs>{first_row, end_row, first_x, args.n_x},
+                  [&](const Tile<kRows, kXs>& tile) { dot_tile(tile); });
   }
 
   template <int kRows, int kXs>

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/float_bits.h"
 
 namespace terrace::kernels {
 
@@ -29,6 +32,20 @@ static void dequantize_row_in_blocks(const std::byte* row, std::size_t cols, flo
   const Block* blocks = reinterpret_cast<const Block*>(row);
   for (std::size_t i = 0; i < cols; ++i)
     out[i] = value(blocks[i / Block::kValues], static_cast<int>(i % Block::kValues));
+}
+
+// ---- types with one scale a block and nothing below it: weight i is d * weight(w, i) --------------------------------
+
+template <class Block, class XBlock, int (*weight)(const Block&, int)>
+static float block_value_with_one_scale(const Block& w, const XBlock& x) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < static_cast<int>(Block::kValues); ++i) sum += weight(w, i) * x.q[i];
+  return (f16_to_f32(w.d) * x.d) * static_cast<float>(sum);
+}
+
+template <class Block, int (*weight)(const Block&, int)>
+static float weight_value_with_one_scale(const Block& w, int i) {
+  return f16_to_f32(w.d) * static_cast<float>(weight(w, i));
 }
 
 }  // namespace terrace::kernels

@@ -1,4 +1,5 @@
-// What one block of Q4_K and Q5_K gives (docs/numerics.md 3.1): the two differ in their codes alone.
+// What one block of a K-type gives (docs/numerics.md 3.1). A type's reference.cpp states its integers, here stands what
+// is done with them.
 #pragma once
 
 #include <cmath>
@@ -9,6 +10,8 @@
 #include "kernels/cpu/k_scales.h"
 
 namespace terrace::kernels {
+
+// ---- Q4_K and Q5_K: eight sub-blocks of 32 with a scale and a min; they differ in their codes alone ----------------
 
 // v_c. `code(w, i)` is the unsigned integer of value i.
 template <class Block, int (*code)(const Block&, int)>
@@ -38,6 +41,23 @@ static void dequantize_row_with_mins(const std::byte* row, std::size_t cols, flo
       out[c * Block::kValues + static_cast<std::size_t>(i)] = scale * static_cast<float>(code(w, i)) - min;
     }
   }
+}
+
+// ---- Q3_K and Q6_K: sixteen groups of 16 with a scale ---------------------------------------------------------------
+
+// v_c. `scale(w, j)` is the integer of group j, `weight(w, i)` that of value i.
+template <class Block, int (*scale)(const Block&, int), int (*weight)(const Block&, int)>
+static float block_value_with_groups(const Block& w, const BlockA8x256& x) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < 256; ++i) sum += scale(w, i / 16) * weight(w, i) * x.q[i];
+  return (f16_to_f32(w.d) * x.d) * static_cast<float>(sum);
+}
+
+// Value i of the block, dequantised.
+template <class Block, int (*scale)(const Block&, int), int (*weight)(const Block&, int)>
+static float weight_value_with_groups(const Block& w, int i) {
+  const float group_scale = f16_to_f32(w.d) * static_cast<float>(scale(w, i / 16));
+  return group_scale * static_cast<float>(weight(w, i));
 }
 
 }  // namespace terrace::kernels

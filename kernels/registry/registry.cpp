@@ -18,41 +18,34 @@
 namespace terrace::kernels {
 namespace {
 
-// A row that exists where its ISA's files are compiled.
+// One line a type. It has a file for every ISA of this architecture; one without would be written as single rows.
+#define TERRACE_ROW(type, activation, t, isa, suffix)                 \
+  {TensorType::type,           ActivationClass::activation, Isa::isa, \
+   "dot_rows_" #t "_" #suffix, dot_rows_##t##_##suffix,     dequantize_row_##t},
 #if defined(__x86_64__)
-#define TERRACE_ON_X86(...) __VA_ARGS__,
+#define TERRACE_TYPE(type, activation, t)           \
+  TERRACE_ROW(type, activation, t, kScalar, scalar) \
+  TERRACE_ROW(type, activation, t, kAvx2, avx2)     \
+  TERRACE_ROW(type, activation, t, kAvx512Vnni, avx512_vnni)
 #else
-#define TERRACE_ON_X86(...)
+#define TERRACE_TYPE(type, activation, t) TERRACE_ROW(type, activation, t, kScalar, scalar)
 #endif
-
-using enum TensorType;
-constexpr ActivationClass kX32 = ActivationClass::kF32;
-constexpr ActivationClass kX8x32 = ActivationClass::kA8x32;
-constexpr ActivationClass kX8x256 = ActivationClass::kA8x256;
 
 // clang-format off
 constexpr WeightKernels kTable[] = {
-    {kF32, kX32, Isa::kScalar, "dot_rows_f32_scalar", dot_rows_f32_scalar, dequantize_row_f32},
-    TERRACE_ON_X86({kF32, kX32, Isa::kAvx2, "dot_rows_f32_avx2", dot_rows_f32_avx2, dequantize_row_f32})
-    {kF16, kX32, Isa::kScalar, "dot_rows_f16_scalar", dot_rows_f16_scalar, dequantize_row_f16},
-    TERRACE_ON_X86({kF16, kX32, Isa::kAvx2, "dot_rows_f16_avx2", dot_rows_f16_avx2, dequantize_row_f16})
-    {kBF16, kX32, Isa::kScalar, "dot_rows_bf16_scalar", dot_rows_bf16_scalar, dequantize_row_bf16},
-    TERRACE_ON_X86({kBF16, kX32, Isa::kAvx2, "dot_rows_bf16_avx2", dot_rows_bf16_avx2, dequantize_row_bf16})
-    {kQ8_0, kX8x32, Isa::kScalar, "dot_rows_q8_0_scalar", dot_rows_q8_0_scalar, dequantize_row_q8_0},
-    TERRACE_ON_X86({kQ8_0, kX8x32, Isa::kAvx2, "dot_rows_q8_0_avx2", dot_rows_q8_0_avx2, dequantize_row_q8_0})
-    {kQ4_0, kX8x32, Isa::kScalar, "dot_rows_q4_0_scalar", dot_rows_q4_0_scalar, dequantize_row_q4_0},
-    TERRACE_ON_X86({kQ4_0, kX8x32, Isa::kAvx2, "dot_rows_q4_0_avx2", dot_rows_q4_0_avx2, dequantize_row_q4_0})
-    {kQ3_K, kX8x256, Isa::kScalar, "dot_rows_q3_k_scalar", dot_rows_q3_k_scalar, dequantize_row_q3_k},
-    TERRACE_ON_X86({kQ3_K, kX8x256, Isa::kAvx2, "dot_rows_q3_k_avx2", dot_rows_q3_k_avx2, dequantize_row_q3_k})
-    {kQ4_K, kX8x256, Isa::kScalar, "dot_rows_q4_k_scalar", dot_rows_q4_k_scalar, dequantize_row_q4_k},
-    TERRACE_ON_X86({kQ4_K, kX8x256, Isa::kAvx2, "dot_rows_q4_k_avx2", dot_rows_q4_k_avx2, dequantize_row_q4_k})
-    {kQ5_K, kX8x256, Isa::kScalar, "dot_rows_q5_k_scalar", dot_rows_q5_k_scalar, dequantize_row_q5_k},
-    TERRACE_ON_X86({kQ5_K, kX8x256, Isa::kAvx2, "dot_rows_q5_k_avx2", dot_rows_q5_k_avx2, dequantize_row_q5_k})
-    {kQ6_K, kX8x256, Isa::kScalar, "dot_rows_q6_k_scalar", dot_rows_q6_k_scalar, dequantize_row_q6_k},
-    TERRACE_ON_X86({kQ6_K, kX8x256, Isa::kAvx2, "dot_rows_q6_k_avx2", dot_rows_q6_k_avx2, dequantize_row_q6_k})
+    TERRACE_TYPE(kF32, kF32, f32)
+    TERRACE_TYPE(kF16, kF32, f16)
+    TERRACE_TYPE(kBF16, kF32, bf16)
+    TERRACE_TYPE(kQ8_0, kA8x32, q8_0)
+    TERRACE_TYPE(kQ4_0, kA8x32, q4_0)
+    TERRACE_TYPE(kQ3_K, kA8x256, q3_k)
+    TERRACE_TYPE(kQ4_K, kA8x256, q4_k)
+    TERRACE_TYPE(kQ5_K, kA8x256, q5_k)
+    TERRACE_TYPE(kQ6_K, kA8x256, q6_k)
 };
 // clang-format on
-#undef TERRACE_ON_X86
+#undef TERRACE_TYPE
+#undef TERRACE_ROW
 
 std::string join(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 

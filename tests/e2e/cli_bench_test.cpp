@@ -119,12 +119,14 @@ TEST(Bench, Markdown_OneTableRowATest) {
   EXPECT_EQ(count(run.out, "read bandwidth of the same threads: "), 1u) << run.out;
 }
 
-// Every way to read is one row; 2M pages may be missing, and then a line says so.
+// Every way to read is one row; 2M pages may be missing, and then a line says so. Every weight type is one row.
 void expect_limits(const std::string& text) {
   EXPECT_EQ(count(text, "\n| 4K "), 12u) << text;
   EXPECT_TRUE(count(text, "\n| 2M ") == 12 || count(text, "2M pages: the system gave ") == 1) << text;
   EXPECT_EQ(count(text, "best: "), 1u) << text;
   EXPECT_NE(text.find("buffer 4M"), std::string::npos) << text;
+  for (const char* type : {"BF16", "F16", "F32", "Q3_K", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0"})
+    EXPECT_EQ(count(text, std::string("\n| ") + type + " "), 1u) << type << ": " << text;
 }
 
 TEST(Bench, Limits_PrintsTheTableBehindTheShares) {

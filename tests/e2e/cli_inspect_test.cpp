@@ -144,7 +144,7 @@ TEST(TerraceNode, Refusals_AreOneLineAtTheEnd) {
        {Case{{"--listen", "0.0.0.0:9555"}, 1, "not loopback"}, Case{{"--listen", "somewhere"}, 2, "is not HOST:PORT"},
         Case{{"--lissten", "127.0.0.1:1"}, 2, "did you mean --listen?"},
         Case{{"--threads", "0"}, 2, "'0' is not a whole number from 1 to 1024"}, Case{{"--ram", "lots"}, 2, "--ram"},
-        Case{{"--isa", "avx9"}, 2, "'avx9' is not one of scalar, avx2"},
+        Case{{"--isa", "avx9"}, 2, "'avx9' is not one of scalar, avx2, avx512-vnni"},
         Case{{"extra"}, 2, "unexpected argument 'extra'"}}) {
     Arguments all = {program("terrace-node"), "--log-level", "error"};
     all.insert(all.end(), c.arguments.begin(), c.arguments.end());

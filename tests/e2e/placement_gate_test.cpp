@@ -11,6 +11,7 @@
 #include "kernels/cpu/isa.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_process.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 
 namespace terrace {
 namespace {
@@ -244,7 +245,8 @@ std::vector<std::pair<Isa, Isa>> isa_pairs() {
   return pairs;
 }
 INSTANTIATE_TEST_SUITE_P(AllIsas, PlacementGateIsas, testing::ValuesIn(isa_pairs()), [](const auto& test) {
-  return fmt::format("coordinator_{}_node_{}", kernels::name(test.param.first), kernels::name(test.param.second));
+  return fmt::format("coordinator_{}_node_{}", test::isa_identifier(test.param.first),
+                     test::isa_identifier(test.param.second));
 });
 
 // ---- a prompt longer than the largest batch

@@ -53,6 +53,7 @@ PLANTED = (
     ("kernels/cpu/q/reference.cpp", "#include <sys/mman.h>\n", "no system calls"),
     ("kernels/cpu/q/avx2.cpp", "#include <algorithm>\n", "ISA files see only"),
     ("kernels/cpu/q/avx2.cpp", '#include "common/base/result.h"\n', "ISA files see only"),
+    ("kernels/cpu/q/avx512_vnni.cpp", "#include <algorithm>\n", "ISA files see only"),
     ("kernels/cpu/lanes.h", "#include <vector>\n", "kernels/cpu/q/avx2.cpp sees it"),
     ("common/base/log.cpp", None, "its first #include"),
     ("coordinator/legs/extra.h", "", "no CMakeLists.txt names this header"),

@@ -22,7 +22,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .default_text("three quarters of what is available at start");
   add_cpu_options(table, &options->threads, &options->cpu_list);
   table
-      .add_choice("isa", &options->isa, {{"scalar", kernels::Isa::kScalar}, {"avx2", kernels::Isa::kAvx2}},
+      .add_choice("isa", &options->isa, kernels::kIsaNames,
                   "use exactly this instruction set; refused where the CPU lacks it")
       .default_text("the widest this CPU has");
   add_log_options(table, &options->log);

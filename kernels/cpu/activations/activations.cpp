@@ -35,6 +35,9 @@ void quantize_row_scalar(ActivationClass activation, const float* x, std::size_t
 void quantize_row_avx2(ActivationClass activation, const float* x, std::size_t cols, std::byte* out) {
   quantize_row(activation, x, cols, out, quantize_blocks_avx2, quantize_blocks_avx2);
 }
+void quantize_row_avx512_vnni(ActivationClass activation, const float* x, std::size_t cols, std::byte* out) {
+  quantize_row(activation, x, cols, out, quantize_blocks_avx512_vnni, quantize_blocks_avx512_vnni);
+}
 #endif
 
 }  // namespace terrace::kernels

@@ -17,5 +17,6 @@ using QuantizeRowFn = void (*)(ActivationClass activation, const float* x, std::
 
 void quantize_row_scalar(ActivationClass activation, const float* x, std::size_t cols, std::byte* out);
 void quantize_row_avx2(ActivationClass activation, const float* x, std::size_t cols, std::byte* out);
+void quantize_row_avx512_vnni(ActivationClass activation, const float* x, std::size_t cols, std::byte* out);
 
 }  // namespace terrace::kernels

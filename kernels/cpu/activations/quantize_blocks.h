@@ -12,5 +12,7 @@ void quantize_blocks_scalar(const float* x, std::size_t n_blocks, BlockA8x32* ou
 void quantize_blocks_scalar(const float* x, std::size_t n_blocks, BlockA8x256* out);
 void quantize_blocks_avx2(const float* x, std::size_t n_blocks, BlockA8x32* out);
 void quantize_blocks_avx2(const float* x, std::size_t n_blocks, BlockA8x256* out);
+void quantize_blocks_avx512_vnni(const float* x, std::size_t n_blocks, BlockA8x32* out);
+void quantize_blocks_avx512_vnni(const float* x, std::size_t n_blocks, BlockA8x256* out);
 
 }  // namespace terrace::kernels

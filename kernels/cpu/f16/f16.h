@@ -11,6 +11,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_f16_scalar;
 DotRows dot_rows_f16_avx2;
+DotRows dot_rows_f16_avx512_vnni;
 DequantizeRow dequantize_row_f16;
 
 }  // namespace terrace::kernels

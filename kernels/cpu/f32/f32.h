@@ -11,6 +11,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_f32_scalar;
 DotRows dot_rows_f32_avx2;
+DotRows dot_rows_f32_avx512_vnni;
 DequantizeRow dequantize_row_f32;
 
 }  // namespace terrace::kernels

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cpu/ops/constants.h"
 
@@ -49,6 +50,37 @@ inline float largest_lane(__m256 x) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
+
+// What avx_attention.h computes with.
+struct Vector8 {
+  using Floats = __m256;
+  static constexpr std::size_t kWidth = 8;
+  static constexpr int kRegisters = 16;
+
+  static Floats zero() { return _mm256_setzero_ps(); }
+  static Floats set(float x) { return _mm256_set1_ps(x); }
+  static Floats load(const float* x) { return _mm256_loadu_ps(x); }
+  static Floats load_f16(const std::uint16_t* x) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+  }
+  static void store(float* x, Floats v) { _mm256_storeu_ps(x, v); }
+  static Floats fmadd(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+  static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+  static Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+  static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+  static Floats exp(Floats x) { return exp8(x); }
+  static float largest(Floats x) { return largest_lane(x); }
+  // Of n values, a multiple of 16, in 16 lanes.
+  static float sum_in_lanes(const float* x, std::size_t n) {
+    Floats low = zero(), high = zero();
+    for (std::size_t i = 0; i < n; i += 2 * kWidth) {
+      low = _mm256_add_ps(low, load(x + i));
+      high = _mm256_add_ps(high, load(x + i + kWidth));
+    }
+    return total_of_lanes(low, high);
+  }
+};
 
 }  // namespace
 }  // namespace terrace::kernels::avx2

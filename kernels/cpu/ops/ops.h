@@ -28,9 +28,9 @@ using ExpFn = void (*)(const float* x, std::size_t n, float* y);
 struct Ops {
   Isa isa = Isa::kScalar;
 
+  QuantizeRowFn quantize_row = nullptr;
   // Every exponent below all ones: no infinity, no NaN.
   bool (*all_finite)(const float* x, std::size_t n) = nullptr;
-  QuantizeRowFn quantize_row = nullptr;
   // y[i] = (x[i] * r) * w[i], r = 1 / sqrt(ss / n + eps). y may be x.
   void (*rms_norm)(const float* x, const float* w, std::size_t n, float eps, float* y) = nullptr;
   // x[i] += y[i]

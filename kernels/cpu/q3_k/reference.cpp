@@ -1,8 +1,7 @@
 #include "kernels/cpu/q3_k/q3_k.h"
 
-#include "kernels/cpu/activations/block.h"
 #include "kernels/cpu/block_reference.h"
-#include "kernels/cpu/float_bits.h"
+#include "kernels/cpu/k_reference.h"
 #include "kernels/cpu/q3_k/block.h"
 
 namespace terrace::kernels {
@@ -22,27 +21,17 @@ int weight(const BlockQ3K& w, int i) {
   return (low | high << 2) - 4;
 }
 
-float block_value(const BlockQ3K& w, const BlockA8x256& x) {
-  std::int32_t sum = 0;
-  for (int i = 0; i < 256; ++i) sum += scale(w, i / 16) * weight(w, i) * x.q[i];
-  return (f16_to_f32(w.d) * x.d) * static_cast<float>(sum);
-}
-
-float weight_value(const BlockQ3K& w, int i) {
-  const float group_scale = f16_to_f32(w.d) * static_cast<float>(scale(w, i / 16));
-  return group_scale * static_cast<float>(weight(w, i));
-}
-
 }  // namespace
 
 void dot_rows_q3_k_scalar(const std::byte* w, std::size_t w_row_bytes, std::size_t n_weight_rows,
                           const std::byte* const* x, std::size_t n_x, std::size_t cols, float* y,
                           std::size_t y_stride) {
-  dot_rows_in_blocks<BlockQ3K, BlockA8x256, block_value>(w, w_row_bytes, n_weight_rows, x, n_x, cols, y, y_stride);
+  dot_rows_in_blocks<BlockQ3K, BlockA8x256, block_value_with_groups<BlockQ3K, scale, weight>>(
+      w, w_row_bytes, n_weight_rows, x, n_x, cols, y, y_stride);
 }
 
 void dequantize_row_q3_k(const std::byte* row, std::size_t cols, float* out) {
-  dequantize_row_in_blocks<BlockQ3K, weight_value>(row, cols, out);
+  dequantize_row_in_blocks<BlockQ3K, weight_value_with_groups<BlockQ3K, scale, weight>>(row, cols, out);
 }
 
 }  // namespace terrace::kernels

@@ -13,6 +13,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_q4_0_scalar;
 DotRows dot_rows_q4_0_avx2;
+DotRows dot_rows_q4_0_avx512_vnni;
 DequantizeRow dequantize_row_q4_0;
 
 }  // namespace terrace::kernels

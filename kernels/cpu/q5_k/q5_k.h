@@ -14,6 +14,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_q5_k_scalar;
 DotRows dot_rows_q5_k_avx2;
+DotRows dot_rows_q5_k_avx512_vnni;
 DequantizeRow dequantize_row_q5_k;
 
 }  // namespace terrace::kernels

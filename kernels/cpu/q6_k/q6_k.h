@@ -13,6 +13,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_q6_k_scalar;
 DotRows dot_rows_q6_k_avx2;
+DotRows dot_rows_q6_k_avx512_vnni;
 DequantizeRow dequantize_row_q6_k;
 
 }  // namespace terrace::kernels

@@ -1,12 +1,13 @@
 #include "kernels/cpu/q6_k/q6_k.h"
 
-#include "kernels/cpu/activations/block.h"
 #include "kernels/cpu/block_reference.h"
-#include "kernels/cpu/float_bits.h"
+#include "kernels/cpu/k_reference.h"
 #include "kernels/cpu/q6_k/block.h"
 
 namespace terrace::kernels {
 namespace {
+
+int scale(const BlockQ6K& w, int j) { return w.scale[j]; }
 
 int weight(const BlockQ6K& w, int i) {
   const int half = i / 128;
@@ -16,28 +17,17 @@ int weight(const BlockQ6K& w, int i) {
   return (low | high << 4) - 32;
 }
 
-float block_value(const BlockQ6K& w, const BlockA8x256& x) {
-  std::int32_t sum = 0;
-  for (int i = 0; i < 256; ++i) sum += w.scale[i / 16] * weight(w, i) * x.q[i];
-  return (f16_to_f32(w.d) * x.d) * static_cast<float>(sum);
-}
-
-float weight_value(const BlockQ6K& w, int i) {
-  const int group = i / 16;
-  const float scale = f16_to_f32(w.d) * static_cast<float>(w.scale[group]);
-  return scale * static_cast<float>(weight(w, i));
-}
-
 }  // namespace
 
 void dot_rows_q6_k_scalar(const std::byte* w, std::size_t w_row_bytes, std::size_t n_weight_rows,
                           const std::byte* const* x, std::size_t n_x, std::size_t cols, float* y,
                           std::size_t y_stride) {
-  dot_rows_in_blocks<BlockQ6K, BlockA8x256, block_value>(w, w_row_bytes, n_weight_rows, x, n_x, cols, y, y_stride);
+  dot_rows_in_blocks<BlockQ6K, BlockA8x256, block_value_with_groups<BlockQ6K, scale, weight>>(
+      w, w_row_bytes, n_weight_rows, x, n_x, cols, y, y_stride);
 }
 
 void dequantize_row_q6_k(const std::byte* row, std::size_t cols, float* out) {
-  dequantize_row_in_blocks<BlockQ6K, weight_value>(row, cols, out);
+  dequantize_row_in_blocks<BlockQ6K, weight_value_with_groups<BlockQ6K, scale, weight>>(row, cols, out);
 }
 
 }  // namespace terrace::kernels

@@ -12,6 +12,7 @@ namespace terrace::kernels {
 
 DotRows dot_rows_q8_0_scalar;
 DotRows dot_rows_q8_0_avx2;
+DotRows dot_rows_q8_0_avx512_vnni;
 DequantizeRow dequantize_row_q8_0;
 
 }  // namespace terrace::kernels

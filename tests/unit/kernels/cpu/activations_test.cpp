@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "tests/test_data.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/weight_rows.h"
 
 namespace terrace::kernels {
@@ -24,6 +25,7 @@ const Variant kVariants[] = {
     {Isa::kScalar, quantize_row_scalar},
 #if defined(__x86_64__)
     {Isa::kAvx2, quantize_row_avx2},
+    {Isa::kAvx512Vnni, quantize_row_avx512_vnni},
 #endif
 };
 
@@ -99,7 +101,7 @@ TEST(QuantizeReference, BelowTheSmallestAmax_IsAZeroBlock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Quantize, testing::ValuesIn(kVariants),
-                         [](const auto& param) { return std::string(name(param.param.isa)); });
+                         [](const auto& param) { return test::isa_identifier(param.param.isa); });
 
 }  // namespace
 }  // namespace terrace::kernels

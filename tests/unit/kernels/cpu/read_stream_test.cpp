@@ -7,6 +7,7 @@
 #include <random>
 
 #include "common/base/aligned_buffer.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 
 namespace terrace::kernels {
 namespace {
@@ -56,8 +57,8 @@ TEST_P(ReadStreamTest, AnyWordChanged_ChangesTheResult) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, ReadStreamTest, testing::Values(Isa::kScalar, Isa::kAvx2),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Isas, ReadStreamTest, testing::ValuesIn(test::every_isa()),
+                         [](const auto& tested) { return test::isa_identifier(tested.param); });
 
 }  // namespace
 }  // namespace terrace::kernels

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
 
@@ -92,11 +93,11 @@ TEST_P(ExecutorCases, RandomBatches_EqualEachPairAlone) {
 
 std::string case_name(const testing::TestParamInfo<Case>& param_info) {
   const auto [isa, n_workers, slice, activations] = param_info.param;
-  return std::string(name(isa)) + "_" + std::to_string(n_workers) + "_workers_slices_of_" + std::to_string(slice) +
+  return test::isa_identifier(isa) + "_" + std::to_string(n_workers) + "_workers_slices_of_" + std::to_string(slice) +
          (activations == Activations::kF32 ? "_f32" : "");
 }
 INSTANTIATE_TEST_SUITE_P(All, ExecutorCases,
-                         testing::Combine(testing::Values(Isa::kScalar, Isa::kAvx2), testing::Values(1, 2, 4),
+                         testing::Combine(testing::ValuesIn(test::every_isa()), testing::Values(1, 2, 4),
                                           testing::Values(1, 2, 7, 512),
                                           testing::Values(Activations::kQuantised, Activations::kF32)),
                          case_name);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/test_data.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/executor/test_layer.h"
 #include "tests/unit/kernels/executor/test_pool.h"
 
@@ -91,10 +92,10 @@ TEST_P(ExecutorVectors, SwappedGateAndUp_IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(Contract, ExecutorVectors,
                          testing::Combine(testing::Values("q4_k_m", "q3_k_mix", "q8_0", "mixed"),
-                                          testing::Values(Isa::kScalar, Isa::kAvx2), testing::Values(1, 2, 4)),
+                                          testing::ValuesIn(test::every_isa()), testing::Values(1, 2, 4)),
                          [](const auto& param_info) {
                            return std::string(std::get<0>(param_info.param)) + "_" +
-                                  name(std::get<1>(param_info.param)) + "_" +
+                                  test::isa_identifier(std::get<1>(param_info.param)) + "_" +
                                   std::to_string(std::get<2>(param_info.param)) + "_workers";
                          });
 

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/weight_rows.h"
 
 namespace terrace::kernels {
@@ -14,6 +15,7 @@ using testing::HasSubstr;
 
 constexpr CpuFeatures kOldCpu{};
 constexpr CpuFeatures kNewCpu{.avx2 = true};
+constexpr CpuFeatures kNewestCpu{.avx2 = true, .avx512_vnni = true};
 
 TEST(Registry, Table_IsGroupedByTypeWithTheReferenceFirst) {
   std::set<TensorType> seen;
@@ -29,7 +31,7 @@ TEST(Registry, Table_IsGroupedByTypeWithTheReferenceFirst) {
     }
     EXPECT_NE(row.dot_rows, nullptr);
     EXPECT_NE(row.dequantize_row, nullptr);
-    EXPECT_THAT(row.kernel_name, testing::EndsWith(name(row.isa)));
+    EXPECT_THAT(row.kernel_name, testing::EndsWith("_" + test::isa_identifier(row.isa)));
     previous = &row;
   }
 }
@@ -49,6 +51,19 @@ TEST(Select, WithoutForce_TakesTheWidestThatTheCpuRuns) {
   EXPECT_EQ(select_weight_kernels(TensorType::kQ4_K, kOldCpu, {})->isa, Isa::kScalar);
 #if defined(__x86_64__)
   EXPECT_STREQ(select_weight_kernels(TensorType::kQ4_K, kNewCpu, {})->kernel_name, "dot_rows_q4_k_avx2");
+  EXPECT_STREQ(select_weight_kernels(TensorType::kQ4_K, kNewestCpu, {})->kernel_name, "dot_rows_q4_k_avx512_vnni");
+#endif
+}
+
+// Forcing an ISA must not leave a type behind, nor take another ISA's kernel for it.
+TEST(Select, EveryType_HasAKernelOfEveryIsaOfItsMachine) {
+#if defined(__x86_64__)
+  for (const auto& [text, isa] : kIsaNames)
+    for (const WeightKernels& row : all_weight_kernels()) {
+      const auto selected = select_weight_kernels(row.type, kNewestCpu, isa);
+      ASSERT_TRUE(selected.ok()) << text << ": " << selected.error().text();
+      EXPECT_EQ(selected->isa, isa) << selected->kernel_name;
+    }
 #endif
 }
 
@@ -61,6 +76,10 @@ TEST(Select, ForcedBeyondTheCpu_NamesWhatItHas) {
   ASSERT_FALSE(selected.ok());
   EXPECT_EQ(selected.error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(selected.error().text(), HasSubstr("--isa avx2 needs instructions that this CPU lacks; it has scalar"));
+  const auto wider = select_weight_kernels(TensorType::kQ4_K, kNewCpu, Isa::kAvx512Vnni);
+  ASSERT_FALSE(wider.ok());
+  EXPECT_THAT(wider.error().text(),
+              HasSubstr("--isa avx512-vnni needs instructions that this CPU lacks; it has scalar avx2"));
 }
 
 TEST(Select, UnknownType_NamesTheSupportedOnes) {

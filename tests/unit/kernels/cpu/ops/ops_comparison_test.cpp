@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
 namespace terrace {
@@ -24,7 +25,7 @@ TEST_P(OpsComparison, RandomAndEdgeInputs_EqualScalar) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, OpsComparison, testing::ValuesIn(test::tables_of_this_machine()),
-                         [](const auto& param_info) { return name(param_info.param.isa); });
+                         [](const auto& param_info) { return test::isa_identifier(param_info.param.isa); });
 
 // Each planted operation is right but for one small thing.
 struct Planted {

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/float_bits.h"
 #include "kernels/cpu/ops/scalar.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/ops/kv_blocks.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
@@ -28,7 +29,7 @@ class OpsOfIsa : public testing::TestWithParam<Ops> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Isa, OpsOfIsa, testing::ValuesIn(test::tables_of_this_machine()),
-                         [](const auto& param_info) { return name(param_info.param.isa); });
+                         [](const auto& param_info) { return test::isa_identifier(param_info.param.isa); });
 
 TEST_P(OpsOfIsa, AllFinite_FindsOneBadValueAnywhere) {
   for (const std::size_t n : {1, 7, 8, 9, 40, 67}) {
@@ -234,7 +235,7 @@ TEST(RopeTable, ScalingMultipliesTheAngleAndTheMagnitude) {
 }
 
 TEST(SelectOps, WidestUnlessForced) {
-  const kernels::CpuFeatures old_machine{}, new_machine{.avx2 = true};
+  const kernels::CpuFeatures old_machine{}, new_machine{.avx2 = true, .avx512_vnni = true};
   EXPECT_EQ(kernels::select_ops(old_machine, std::nullopt)->isa, Isa::kScalar);
   EXPECT_EQ(kernels::select_ops(new_machine, std::nullopt)->isa, kernels::all_ops().back().isa);
   EXPECT_EQ(kernels::select_ops(new_machine, Isa::kScalar)->isa, Isa::kScalar);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/test_data.h"
+#include "tests/unit/kernels/cpu/isa_names.h"
 #include "tests/unit/kernels/cpu/ops/kv_blocks.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
@@ -144,7 +145,7 @@ TEST_P(OpsVectors, RouterIdsInSelectionOrderAndWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, OpsVectors, testing::ValuesIn(test::tables_of_this_machine()),
-                         [](const auto& param_info) { return name(param_info.param.isa); });
+                         [](const auto& param_info) { return test::isa_identifier(param_info.param.isa); });
 
 }  // namespace
 }  // namespace terrace

@@ -1,0 +1,27 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/avx512_floats.h"
+#include "kernels/cpu/f16/f16.h"
+
+namespace terrace::kernels {
+namespace {
+
+struct F16 {
+  using Element = std::uint16_t;
+  static __m512 load(const std::uint16_t* w) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)));
+  }
+  static __m512 load_first(const std::uint16_t* w, __mmask16 which) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(which, w));
+  }
+};
+
+}  // namespace
+
+void dot_rows_f16_avx512_vnni(const std::byte* w, std::size_t w_row_bytes, std::size_t n_weight_rows,
+                              const std::byte* const* x, std::size_t n_x, std::size_t cols, float* y,
+                              std::size_t y_stride) {
+  dot_float_rows_avx512<F16>({w, w_row_bytes, n_weight_rows, x, n_x, cols, y, y_stride});
+}
+
+}  // namespace terrace::kernels
