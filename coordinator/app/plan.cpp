@@ -84,9 +84,10 @@ Status run_plan(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_file(o.model));
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(path));
-  const std::size_t threads = o.model.threads ? *o.model.threads : default_thread_count();
+  TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
+                           choose_cpus(cpus_of_this_machine(), {o.model.threads, o.model.cpu_list}));
   TERRACE_ASSIGN_OR_RETURN(const Placement placement,
-                           make_placement(file, o.model, kernels::detect_cpu_features(), threads));
+                           make_placement(file, o.model, kernels::detect_cpu_features(), cpus.n_threads));
   const std::string model = path.filename().string();
   if (o.model.json)
     print_json(placement, o.model, model);

@@ -34,7 +34,8 @@ struct DotArgs {  // the arguments of DotRows
 // 64 rows of Q4_K at 4096 columns are 147 KB.
 inline constexpr std::size_t kPanelRows = 64;
 
-// Results come out in the order [weight row][x row]. Row first + i is row i, capped at last.
+// Results come out in the order [weight row][x row]. Its i-th weight row is first_row + i * row_step, capped at the
+// last.
 template <int kRows, int kXs>
 struct Tile {
   static_assert(kRows * kXs == 4);

@@ -13,10 +13,10 @@ namespace {
 
 inline constexpr int kVectors = 4;  // of 64 codes, or x values, of a block
 
-// Each bit pattern in every byte.
+// The same bits in every byte.
 inline __m512i every_byte(int bits) { return _mm512_set1_epi8(static_cast<char>(bits)); }
 
-// Byte `byte` of each bit pattern: two 64-bit halves, repeated in each quarter.
+// Quarter i's four elements are q<i>.
 inline __m512i per_quarter(int q0, int q1, int q2, int q3) {
   return _mm512_setr_epi32(q0, q0, q0, q0, q1, q1, q1, q1, q2, q2, q2, q2, q3, q3, q3, q3);
 }

@@ -57,7 +57,7 @@ inline float sum_lanes_avx512(__m512 lanes) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// a where the mask's bits are set, else b; every other bit of b's is dropped by its own mask: (a & ma) | b.
+// (a & mask) | b in one instruction.
 inline __m512i and_or(__m512i a, __m512i mask, __m512i b) { return _mm512_ternarylogic_epi32(a, mask, b, 0xea); }
 
 }  // namespace

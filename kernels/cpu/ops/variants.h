@@ -9,11 +9,11 @@
 // The one list of them: OPERATION(result, name, parameters).
 #define TERRACE_OPERATIONS(OPERATION)                                                                                 \
   OPERATION(bool, all_finite, (const float* x, std::size_t n))                                                        \
-  OPERATION(std::size_t, largest, (const float* x, std::size_t n))                                                    \
   OPERATION(void, rms_norm, (const float* x, const float* w, std::size_t n, float eps, float* y))                     \
   OPERATION(void, add, (float* x, const float* y, std::size_t n))                                                     \
   OPERATION(void, rope, (float* x, const float* cosines, const float* sines, std::size_t n_rot, RopePairing pairing)) \
   OPERATION(void, silu_mul, (const float* gate, const float* up, std::size_t n, float* h))                            \
+  OPERATION(std::size_t, largest, (const float* x, std::size_t n))                                                    \
   OPERATION(void, exp, (const float* x, std::size_t n, float* y))                                                     \
   OPERATION(void, silu, (const float* x, std::size_t n, float* y))                                                    \
   OPERATION(bool, add_fixed, (float weight, const float* out, std::size_t n, int shift, std::int64_t* sums))          \
