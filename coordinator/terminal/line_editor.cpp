@@ -1,11 +1,13 @@
 #include <histedit.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
 #include <unistd.h>
 
-#include <langinfo.h>
 #include <array>
+#include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -33,7 +35,7 @@ wchar_t code_point(std::string_view bytes) {
 std::string to_utf8(std::wstring_view text) {
   std::string out;
   for (const wchar_t wide : text) {
-    const auto code = static_cast<std::uint32_t>(wide);
+    const auto code = std::bit_cast<std::uint32_t>(wide);
     const auto tail = [&](int shift) { out += static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
     if (code < 0x80) {
       out += static_cast<char>(code);
