@@ -94,7 +94,8 @@ std::size_t Executor::Slice::chunk_rows(std::size_t n_rows, std::size_t n_groups
 void Executor::Slice::run() {
   const ExpertShape& shape = kernels_->shape;
   ff_chunk_ = chunk_rows(shape.ff, n_groups_);
-  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
+  const bool short_items = largest_group_ == 1 && parallel_.n_workers() > 1;
+  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), short_items ? kMaxChunkOfOneRow : kMaxChunk);
   const std::size_t n_chunks = divide_up(shape.ff, ff_chunk_);
   const std::size_t n_gate_and_up = n_groups_ * n_chunks;
   for (std::size_t g = 0; g < n_groups_; ++g) groups_.data()[g].chunks_left = static_cast<std::uint32_t>(n_chunks);
