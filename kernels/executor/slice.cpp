@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
+#include "common/base/yield.h"
 #include "kernels/registry/registry.h"
 
 namespace terrace::kernels {
@@ -155,7 +155,7 @@ void Executor::Slice::down(std::size_t chunk, std::size_t worker) {
 // At the most as long as one item of gate and up takes that another worker has begun. A core that is wanted for that
 // item, or for anything else, is given away.
 void Executor::Slice::await_h(Group& group) {
-  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) yield_core();
 }
 
 void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
