@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
+#include "common/base/yield.h"
 #include "kernels/registry/registry.h"
 
 namespace terrace::kernels {
@@ -94,7 +94,8 @@ std::size_t Executor::Slice::chunk_rows(std::size_t n_rows, std::size_t n_groups
 void Executor::Slice::run() {
   const ExpertShape& shape = kernels_->shape;
   ff_chunk_ = chunk_rows(shape.ff, n_groups_);
-  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), largest_group_ == 1 ? kMaxChunkOfOneRow : kMaxChunk);
+  const bool short_items = largest_group_ == 1 && parallel_.n_workers() > 1;
+  d_model_chunk_ = std::min(chunk_rows(shape.d_model, 1), short_items ? kMaxChunkOfOneRow : kMaxChunk);
   const std::size_t n_chunks = divide_up(shape.ff, ff_chunk_);
   const std::size_t n_gate_and_up = n_groups_ * n_chunks;
   for (std::size_t g = 0; g < n_groups_; ++g) groups_.data()[g].chunks_left = static_cast<std::uint32_t>(n_chunks);
@@ -154,7 +155,7 @@ void Executor::Slice::down(std::size_t chunk, std::size_t worker) {
 // At the most as long as one item of gate and up takes that another worker has begun. A core that is wanted for that
 // item, or for anything else, is given away.
 void Executor::Slice::await_h(Group& group) {
-  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  while (std::atomic_ref(group.h_ready).load(std::memory_order_acquire) == 0) yield_core();
 }
 
 void Executor::Slice::down(const Group& group, std::size_t first_row, std::size_t n_rows, std::size_t worker) {
