@@ -100,18 +100,18 @@ SlabStore::~SlabStore() {
   reclaim();
 }
 
-Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total,
-                             std::uint64_t available) const {
+Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total, std::uint64_t available) const {
   const std::uint64_t free = options_.budget - reserved_;
   if (total > free)
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("{}, {} free of a budget of {}; lower the share or add a node", describe(terms, total),
                              format_size(free), format_size(options_.budget)));
   if (total > available)
-    return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("{}, {} are free in the budget but the machine has {} left that nobody was promised; lower "
-                             "--ram or end other programs",
-                             describe(terms, total), format_size(free), format_size(available)));
+    return Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("{}, {} are free in the budget but the machine has {} left that nobody was promised; lower "
+                    "--ram or end other programs",
+                    describe(terms, total), format_size(free), format_size(available)));
   return {};
 }
 

@@ -178,8 +178,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(gguf::File file, gguf::File::open(path));
   std::unique_ptr<Engine> engine(new Engine());
   engine->model_name_ = path.filename().string();
-  engine->parts_ = std::make_unique<Parts>(std::move(cpus), std::move(file),
-                                           terminal::notes_on_stderr(options.quiet, environment));
+  engine->parts_ =
+      std::make_unique<Parts>(std::move(cpus), std::move(file), terminal::notes_on_stderr(options.quiet, environment));
   Parts& p = *engine->parts_;
   if (options.cpu_list) {
     TERRACE_ASSIGN_OR_RETURN(p.on_cpu_list, ThreadAffinity::confine(p.cpus.usable));

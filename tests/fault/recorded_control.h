@@ -19,6 +19,10 @@ class RecordedControl final : public legs::NodeControl {
   const std::string& address() const override { return address_; }
   Result<legs::NodeDescription> describe() override { return legs::NodeDescription{"recorded", 1, 1, 1, 7, "scalar"}; }
   Result<legs::NodeStatus> status() override { return Error(ErrorCode::kUnsupported, "a recording has no status"); }
+  Result<legs::NodeEstimate> estimate(const manifest::Manifest&, const wire::BatchLimits&, std::uint64_t,
+                                      std::uint64_t) override {
+    return Error(ErrorCode::kUnsupported, "a recording gives no estimate");
+  }
   Result<legs::OpenedSession> open_session(const legs::SessionRequest&) override {
     legs::OpenedSession opened;
     opened.protocol = 1;
@@ -55,7 +59,7 @@ class StandInNode {
     node::OpenRequest request = node_.open_request();
     request.limits = {max_rows, max_rows * model_.manifest.top_k, max_ranges, std::uint64_t{64} << 20};
     session_ = node::test::must(node_.sessions().open(request)).session;
-    node::test::must(session_->reserve(node_.store(), {model_.all_slab_bytes(), 0, 0}));
+    node::test::must(node_.sessions().reserve(*session_, {model_.all_slab_bytes(), 0, 0}, node::test::kGoOn));
     std::vector<node::ShareItem> share;
     for (const std::uint32_t layer : {0u, 1u})
       for (const std::uint32_t expert : {1u, 2u, 3u, 4u}) share.push_back({layer, expert});
