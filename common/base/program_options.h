@@ -3,6 +3,8 @@
 // tests/e2e/cli_config_test.cpp compares these lists with what the programs say in --help.
 #pragma once
 
+#include <cstdint>
+
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
@@ -54,5 +56,10 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "threads",
                                                   "top-k",
                                                   "top-p"};
+
+// What --ram may say, of both programs. Between these a budget that does not suit the machine is warned of, not
+// refused.
+inline constexpr std::uint64_t kLeastRam = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kMostRam = std::uint64_t{1} << 50;
 
 }  // namespace terrace

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "common/base/console.h"
+#include "common/base/program_options.h"
 #include "common/threads/options.h"
 #include "common/transport/address.h"
 
@@ -62,6 +63,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table
       .add("ram", &options->ram,
            "memory for this machine's part; more than there is: weights are read from the file again and again")
+      .range(kLeastRam, kMostRam)
       .default_text("what is available");
   add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);

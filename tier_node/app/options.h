@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/program_options.h"
 #include "common/base/units.h"
 #include "kernels/cpu/isa.h"
 
@@ -27,9 +28,6 @@ struct NodeOptions {
 // Of the memory that the machine has available at start; the rest is for the page cache, buffers and others.
 inline constexpr double kDefaultRamShare = 0.75;
 
-// What --ram may say. Between these a budget that does not suit the machine is warned of, not refused.
-inline constexpr std::uint64_t kLeastRam = std::uint64_t{1} << 20;
-inline constexpr std::uint64_t kMostRam = std::uint64_t{1} << 50;
 // Below this a session's receive windows and scratch leave little or nothing for experts.
 inline constexpr std::uint64_t kSmallRam = std::uint64_t{64} << 20;
 
