@@ -144,7 +144,8 @@ class CardAttention : public test::CardTest {
 
 TEST_F(CardAttention, RowsOfSeveralStreams_EqualReferenceAtEveryDepth) {
   for (const KvType type : {KvType::kF16, KvType::kF32})
-    for (const Shape& shape : {Shape{32, 4, 128, 128}, Shape{8, 8, 64, 64}, Shape{12, 1, 96, 72}}) {
+    for (const Shape& shape :
+         {Shape{32, 4, 128, 128}, Shape{8, 8, 64, 64}, Shape{12, 1, 96, 72}, Shape{4, 1, 576, 512}}) {
       make_cache(shape, type, {700, 33, 256});
       append_all();
       const std::vector<Row> rows = {{0, 1},   {0, 31},  {0, 32}, {0, 255}, {0, 256}, {0, 257},
@@ -154,6 +155,17 @@ TEST_F(CardAttention, RowsOfSeveralStreams_EqualReferenceAtEveryDepth) {
       const std::vector<float> sinks = random(shape.n_heads);
       EXPECT_SAME_FLOATS(on_card(rows, q, sinks), reference(rows, q, sinks));
     }
+}
+
+// Enough rows that tiles of several share a split; streams change within a tile.
+TEST_F(CardAttention, APromptOfSeveralStreams_EqualsReference) {
+  make_cache({16, 4, 64, 64}, KvType::kF16, {150, 500, 290});
+  append_all();
+  std::vector<Row> rows;
+  for (std::uint32_t s = 0; s < 3; ++s)
+    for (std::uint32_t t = 1; t <= lengths_[s]; ++t) rows.push_back({s, t});
+  const std::vector<float> q = random(rows.size() * 16 * 64);
+  EXPECT_SAME_FLOATS(on_card(rows, q, {}), reference(rows, q, {}));
 }
 
 // P4: a row's bits do not depend on the rows beside it.

@@ -42,7 +42,10 @@ class Bench {
         TERRACE_RETURN_IF_ERROR(experts(type, 768, 2048, n));
         TERRACE_RETURN_IF_ERROR(experts(type, 2048, 768, n));
       }
-    TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 768, 2048, 64));
+    for (const std::uint32_t n : {16u, 32u, 64u, 256u}) {
+      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 768, 2048, n, 128));
+      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ6_K, 2048, 768, n, 128));
+    }
     fmt::print("\none launch of few matrices, in a graph of 64, each its own weights\n");
     for (const TensorType type : {TensorType::kQ4_K, TensorType::kQ6_K}) {
       TERRACE_RETURN_IF_ERROR(few(type, 768, 2048, 16));
@@ -53,7 +56,9 @@ class Bench {
     TERRACE_RETURN_IF_ERROR(few(TensorType::kF32, 128, 2048, 1));
     fmt::print("\none row, in a graph of 64\n");
     TERRACE_RETURN_IF_ERROR(small_operations());
-    for (const std::uint32_t depth : {512u, 4096u, 32768u}) TERRACE_RETURN_IF_ERROR(attention(depth));
+    for (const std::uint32_t depth : {512u, 4096u, 32768u}) TERRACE_RETURN_IF_ERROR(attention(depth, 1));
+    fmt::print("\n");
+    return attention(4096, 512);
     return {};
   }
 
@@ -110,7 +115,7 @@ class Bench {
     std::vector<std::uint32_t> x_rows;
     for (std::uint32_t g = 0; g < n_groups; ++g) {
       groups.push_back({weights_ + (first + g) % (kWeightBytes / stride) * stride, g * n, n});
-      for (std::uint32_t j = 0; j < n; ++j) x_rows.push_back(j);
+      for (std::uint32_t j = 0; j < n; ++j) x_rows.push_back(n == 1 ? 0 : (g * n + j) % 512);
     }
     GemvArgs args;
     args.type = type;
@@ -120,7 +125,7 @@ class Bench {
     args.n_groups = n_groups;
     args.max_rows = n;
     args.x = other_ + kCopyBytes / 2;
-    args.x_stride = row_bytes(gemv_activation(type), cols);
+    args.x_stride = card_row_bytes(type, cols);
     TERRACE_ASSIGN_OR_RETURN(args.x_rows, upload(x_rows));
     args.y = reinterpret_cast<float*>(other_);
     args.y_stride = rows;
@@ -134,12 +139,14 @@ class Bench {
     return reinterpret_cast<T*>(at);
   }
 
-  Status experts(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n) {
+  Status experts(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n,
+                 std::uint32_t at_most = 65535) {
     const std::uint64_t used = card_.used_bytes(), bytes = rows * row_bytes(type, cols);
-    const auto n_groups = static_cast<std::uint32_t>(kWeightBytes / ((bytes + 255) / 256 * 256));
+    const auto n_groups = std::min(at_most, static_cast<std::uint32_t>(kWeightBytes / ((bytes + 255) / 256 * 256)));
     TERRACE_ASSIGN_OR_RETURN(const GemvArgs args, make(type, rows, cols, n_groups, n, 0));
     TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return expert_gemv(stream_, args); }));
     print(type, rows, cols, n, us, bytes * n_groups);
+    if (n > 8) fmt::print("{:>36.1f} T multiply-adds/s\n", 1e-6 * n_groups * n * rows * cols / us);
     card_.release_to(used);
     return {};
   }
@@ -180,29 +187,31 @@ class Bench {
       return rms_norm(stream_, {x, 128, y, y, 128, 32, 128, 1e-6f});
     }));
     TERRACE_RETURN_IF_ERROR(show("quantise 2048", [&] {
-      return quantize_rows(stream_, {ActivationClass::kA8x256, x, 2048, 1, 2048, other_ + (2 << 20), 2080});
+      return quantize_card_rows(stream_, {ActivationClass::kA8x256, x, 2048, 1, 2048, other_ + (2 << 20), 4096});
     }));
     return show("SILU * up, 8 x 768", [&] { return silu_mul(stream_, x, y, 8 * 768, y); });
   }
 
-  Status attention(std::uint32_t depth) {
+  // The last n_rows positions of a stream of `depth`.
+  Status attention(std::uint32_t depth, std::uint32_t n_rows) {
     const std::uint64_t used = card_.used_bytes();
     std::vector<std::uint32_t> table(depth / 32);
     for (std::uint32_t i = 0; i < table.size(); ++i) table[i] = i;
     AttentionArgs args;
     args.cache = {other_, other_ + (std::uint64_t{512} << 20), KvType::kF16, 4, 128, 128, nullptr, depth / 32};
     TERRACE_ASSIGN_OR_RETURN(args.cache.block_tables, upload(table));
+    args.q_stride = args.out_stride = 32 * 128;
     args.q = reinterpret_cast<float*>(other_ + (std::uint64_t{1} << 30));
     args.out = reinterpret_cast<float*>(weights_);
-    TERRACE_ASSIGN_OR_RETURN(args.streams, upload(std::vector<std::uint32_t>(1, 0)));
-    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(std::vector<std::uint32_t>(1, depth)));
-    args.n_rows = 1;
+    TERRACE_ASSIGN_OR_RETURN(args.streams, upload(std::vector<std::uint32_t>(n_rows, 0)));
+    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(std::vector<std::uint32_t>(n_rows, depth)));
+    args.n_rows = n_rows;
     args.n_heads = 32;
     args.max_keys = depth;
     args.scale = 0.088f;
-    args.scratch = reinterpret_cast<float*>(weights_ + (1 << 20));
+    args.scratch = reinterpret_cast<float*>(weights_ + (1 << 26));
     TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return attend(stream_, args); }));
-    fmt::print("{:24} {:>8.2f} us\n", fmt::format("attention, {} keys", depth), us);
+    fmt::print("{:32} {:>8.2f} us\n", fmt::format("attention, {} keys, {} rows", depth, n_rows), us);
     card_.release_to(used);
     return {};
   }

@@ -31,7 +31,7 @@ class CardExperts : public test::CardTest {
     gate_ = room<float>(n * shape.ff);
     up_ = room<float>(n * shape.ff);
     out_ = room<float>(n * shape.d_model);
-    h_bytes_ = row_bytes(gemv_activation(shape.down), shape.ff);
+    h_bytes_ = card_row_bytes(shape.down, shape.ff);
     h_ = room<std::byte>(n * h_bytes_);
     gate_x_ = upload_x(shape.gate);
     up_x_ = upload_x(shape.up);
@@ -75,7 +75,13 @@ class CardExperts : public test::CardTest {
 
   std::byte* upload_x(TensorType type) {
     const RowsView view = rows_->view(gemv_activation(type));
-    return upload(std::span<const std::byte>(view.data, rows_->size() * view.stride));
+    const std::size_t stride = card_row_bytes(type, layer_->shape.d_model);
+    auto* out = room<std::byte>(rows_->size() * stride);
+    const std::byte* wire = upload(std::span<const std::byte>(view.data, rows_->size() * view.stride));
+    const Status status =
+        make_card_rows(stream(), {view.activation, wire, view.stride, n_rows_, layer_->shape.d_model, out, stride});
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    return out;
   }
 
   GemvArgs product(TensorType type, const GemvGroup* groups, std::uint32_t weight_rows, std::uint32_t cols,
@@ -88,7 +94,7 @@ class CardExperts : public test::CardTest {
     args.n_groups = n_groups_;
     args.max_rows = largest_;
     args.x = x;
-    args.x_stride = row_bytes(gemv_activation(type), cols);
+    args.x_stride = card_row_bytes(type, cols);
     args.y = y;
     args.y_stride = weight_rows;
     return args;
@@ -105,7 +111,7 @@ class CardExperts : public test::CardTest {
     TERRACE_RETURN_IF_ERROR(silu_mul(stream(), gate_, up_, std::size_t{n} * shape.ff, gate_));
     TERRACE_RETURN_IF_ERROR(mark_not_finite(stream(), {gate_, shape.ff, n, shape.ff, x_rows_, failed_}));
     TERRACE_RETURN_IF_ERROR(
-        quantize_rows(stream(), {gemv_activation(shape.down), gate_, shape.ff, n, shape.ff, h_, h_bytes_}));
+        quantize_card_rows(stream(), {gemv_activation(shape.down), gate_, shape.ff, n, shape.ff, h_, h_bytes_}));
     TERRACE_RETURN_IF_ERROR(
         expert_gemv(stream(), product(shape.down, down_groups_, shape.d_model, shape.ff, h_, out_)));
     return add_fixed(stream(),
@@ -135,7 +141,7 @@ TEST_F(CardExperts, SumsOfALayersPairs_EqualTheScalarKernels) {
                                 {TensorType::kQ3_K, TensorType::kQ3_K, TensorType::kQ5_K, 512, 256},
                                 {TensorType::kF32, TensorType::kBF16, TensorType::kF16, 160, 96}};
   for (const ExpertShape& shape : shapes)
-    for (const std::size_t n_rows : {1, 5}) {
+    for (const std::size_t n_rows : {1, 5, 40}) {
       largest_ = 0;
       prepare(shape, 12, n_rows, 4);
       ASSERT_OK(queue());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/dense/dense.h"
 #include "kernels/registry/registry.h"
 #include "tests/gpu/card_test.h"
@@ -37,7 +38,16 @@ class CardGemv : public test::CardTest, public testing::WithParamInterface<Weigh
  protected:
   TensorType type() const { return GetParam().type; }
   ActivationClass activation() const { return GetParam().activation; }
-  std::size_t x_bytes(std::uint32_t cols) const { return row_bytes(activation(), cols); }
+  std::size_t x_bytes(std::uint32_t cols) const { return card_row_bytes(type(), cols); }
+
+  // The rows as card rows on the card.
+  std::byte* upload_x(const std::vector<Bytes>& x, std::uint32_t cols) {
+    auto* out = room<std::byte>(x.size() * x_bytes(cols));
+    const Status status = make_card_rows(stream(), {activation(), upload_rows(x), x[0].size(),
+                                                    static_cast<std::uint32_t>(x.size()), cols, out, x_bytes(cols)});
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    return out;
+  }
 
   // [x.size(), rows]
   std::vector<float> reference(const Bytes& w, const std::vector<Bytes>& x, Matrix m) const {
@@ -54,7 +64,7 @@ class CardGemv : public test::CardTest, public testing::WithParamInterface<Weigh
     return download(y, std::size_t{n} * m.rows);
   }
   std::vector<float> on_card(const Bytes& w, const std::vector<Bytes>& x, Matrix m) {
-    return on_card(upload(w), upload_rows(x), m, static_cast<std::uint32_t>(x.size()));
+    return on_card(upload(w), upload_x(x, m.cols), m, static_cast<std::uint32_t>(x.size()));
   }
 };
 
@@ -70,7 +80,7 @@ TEST_P(CardGemv, ExpertsOfTheLargeModel_EqualReferenceInEveryBatch) {
     const auto x = test::random_activations(activation(), 512, m.cols, rng);
     const std::vector<float> expected = reference(w, x, m);
     const std::byte* card_w = upload(w);
-    const std::byte* card_x = upload_rows(x);
+    const std::byte* card_x = upload_x(x, m.cols);
     for (const std::uint32_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 64, 65, 512}) {
       const std::span<const float> first(expected.data(), std::size_t{n} * m.rows);
       EXPECT_EQUAL_FLOATS(on_card(card_w, card_x, m, n), first, describe(m, n));
@@ -144,7 +154,7 @@ TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
   args.groups = upload(groups);
   args.n_groups = static_cast<std::uint32_t>(groups.size());
   args.max_rows = 9;
-  args.x = upload_rows(x);
+  args.x = upload_x(x, m.cols);
   args.x_stride = x_bytes(m.cols);
   args.x_rows = upload(x_rows);
   args.y = room<float>(n_total * m.rows);
@@ -177,7 +187,11 @@ TEST_F(CardGemvErrors, OneFlippedWeightBit_IsCaught) {
   reference(w.data(), w.size() / m.rows, m.rows, test::pointers(x).data(), 1, m.cols, expected.data(), m.rows);
   w[w.size() - 1] ^= std::byte{1};
   float* y = room<float>(m.rows);
-  ASSERT_OK(dense(stream(), {TensorType::kQ4_K, upload(w), m.rows, m.cols, upload_rows(x), x[0].size(), 1, y, m.rows}));
+  const std::size_t stride = card_row_bytes(TensorType::kQ4_K, m.cols);
+  auto* card_x = room<std::byte>(stride);
+  ASSERT_OK(
+      make_card_rows(stream(), {ActivationClass::kA8x256, upload_rows(x), x[0].size(), 1, m.cols, card_x, stride}));
+  ASSERT_OK(dense(stream(), {TensorType::kQ4_K, upload(w), m.rows, m.cols, card_x, stride, 1, y, m.rows}));
   EXPECT_EQ(test::first_unequal(download(y, m.rows), expected), m.rows - 1);
 }
 

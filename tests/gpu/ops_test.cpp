@@ -11,6 +11,7 @@
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/greedy/greedy.h"
 #include "kernels/cuda/router/router.h"
+#include "kernels/cuda/weights/card_rows.h"
 #include "tests/gpu/card_test.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
@@ -37,6 +38,21 @@ class CardOps : public test::CardTest {
     return x;
   }
   const Ops& scalar() const { return test::scalar_ops(); }
+
+  static void take_apart(ActivationClass activation, const std::byte* wire, std::uint32_t cols, std::byte* row) {
+    const std::uint32_t n = block_values(activation);
+    const CardRowLayout at = card_row_layout(n, cols);
+    std::vector<std::int16_t> sums16(cols / 16), sums32(cols / 32);
+    for (std::uint32_t i = 0; i < cols; ++i) {
+      row[i] = wire[i / n * (n + 4) + 4 + i % n];
+      const int q = static_cast<std::int8_t>(row[i]);
+      sums16[i / 16] = static_cast<std::int16_t>(sums16[i / 16] + q);
+      sums32[i / 32] = static_cast<std::int16_t>(sums32[i / 32] + q);
+    }
+    for (std::uint32_t c = 0; c < cols / n; ++c) std::memcpy(row + at.d + 4 * c, wire + c * (n + 4), 4);
+    std::memcpy(row + at.sums16, sums16.data(), sums16.size() * 2);
+    std::memcpy(row + at.sums32, sums32.data(), sums32.size() * 2);
+  }
 
   std::mt19937 rng_{kSeed};
 };
@@ -134,6 +150,31 @@ TEST_F(CardOps, QuantisedRows_EqualReferenceInEveryClass) {
       for (std::uint32_t row = 0; row < kRows; ++row)
         scalar().quantize_row(activation, &x[std::size_t{row} * cols], cols, &expected[row * stride]);
       EXPECT_EQ(download(out, expected.size()), expected) << name(activation) << ", " << cols;
+    }
+}
+
+// Card rows made here and of rows from elsewhere are the same, part by part what the wire's form says.
+TEST_F(CardOps, CardRows_HoldValuesScalesAndSums) {
+  constexpr std::uint32_t kRows = 3;
+  for (const std::uint32_t cols : {256u, 768u, 2816u})
+    for (const ActivationClass activation : {ActivationClass::kA8x32, ActivationClass::kA8x256}) {
+      const std::vector<float> x = random(kRows * cols);
+      const CardRowLayout at = card_row_layout(block_values(activation), cols);
+      const std::size_t stride = row_bytes(activation, cols);
+      std::vector<std::byte> wire(kRows * stride);
+      for (std::uint32_t row = 0; row < kRows; ++row)
+        scalar().quantize_row(activation, &x[std::size_t{row} * cols], cols, &wire[row * stride]);
+      const std::vector<std::byte> blank(kRows * at.bytes);
+      std::byte* here = upload(blank);
+      std::byte* elsewhere = upload(blank);
+      ASSERT_OK(quantize_card_rows(stream(), {activation, upload(x), cols, kRows, cols, here, at.bytes}));
+      ASSERT_OK(make_card_rows(stream(), {activation, upload(wire), stride, kRows, cols, elsewhere, at.bytes}));
+      const std::vector<std::byte> got = download(here, blank.size());
+      EXPECT_EQ(download(elsewhere, blank.size()), got);
+      std::vector<std::byte> expected = blank;
+      for (std::uint32_t row = 0; row < kRows; ++row)
+        take_apart(activation, &wire[row * stride], cols, &expected[row * at.bytes]);
+      EXPECT_EQ(got, expected) << name(activation) << ", " << cols;
     }
 }
 

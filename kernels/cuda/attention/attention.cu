@@ -1,5 +1,7 @@
-// A block takes one split of one row for up to eight query heads of one KV head. Scores: a thread to a key, whose 32
-// neighbours lie side by side in the transposed K. Values: a thread to a dimension and four heads.
+// A thread block takes one split for up to kHeads query heads of one KV head, and one row of q after the other that its
+// tile holds. K and V of the split are brought to shared memory first, all copies at once: one row's chains are short,
+// so what counts is that nothing waits for memory twice. Scores: a thread to a key, whose 32 neighbours lie side by
+// side in the transposed K. Values: a thread to a dimension and one or four heads.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/device/launch.h"
@@ -9,26 +11,50 @@
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kThreads = kSplitPositions;  // a thread to a key
-constexpr std::uint32_t kHeads = 8;                  // of one block
-constexpr std::uint32_t kMaxHeadValues = 1024;       // q of a block's heads lies in shared memory
+constexpr std::uint32_t kTeam = kSplitPositions;  // threads that take a row: one to a key
+constexpr std::uint32_t kWarps = kTeam / 32;      // of a team
+constexpr std::uint32_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
+constexpr std::uint32_t kFewHeads = 2, kManyHeads = 8;  // of one thread block
+constexpr std::uint32_t kPromptTeams = 4;               // rows at once: they hide each other's latencies
+constexpr std::uint32_t kPromptRows = 16;               // of a tile
+constexpr std::uint32_t kMaxHeadValues = 1024;
 
 template <class Stored>
-__device__ __forceinline__ float widened(const Stored* at) {
+__device__ __forceinline__ float widened(Stored value) {
   if constexpr (sizeof(Stored) == sizeof(float)) {
-    return *at;
+    return value;
   } else {
-    return __half2float(*at);
+    return __half2float(value);
   }
 }
 
-// Eight floats at a multiple of 16 bytes.
-struct Eight {
-  float v[kHeads];
+template <std::uint32_t n>
+struct alignas(n == 2   ? 8
+               : n >= 4 ? 16
+                        : 4) Floats {
+  float v[n];
 };
-__device__ __forceinline__ Eight load8(const float* at) {
-  const float4 a = reinterpret_cast<const float4*>(at)[0], b = reinterpret_cast<const float4*>(at)[1];
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+// n floats at a multiple of 4n (n = 2) or 16 bytes.
+template <std::uint32_t n>
+__device__ __forceinline__ Floats<n> load(const float* at) {
+  Floats<n> values;
+  if constexpr (n == 1) {
+    values.v[0] = *at;
+  } else if constexpr (n == 2) {
+    const float2 pair = *reinterpret_cast<const float2*>(at);
+    values.v[0] = pair.x;
+    values.v[1] = pair.y;
+  } else {
+#pragma unroll
+    for (std::uint32_t i = 0; i < n; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(at + i);
+      values.v[i] = four.x;
+      values.v[i + 1] = four.y;
+      values.v[i + 2] = four.z;
+      values.v[i + 3] = four.w;
+    }
+  }
+  return values;
 }
 
 // A split's results of (row, head): values [value_dim], then max and sum.
@@ -37,43 +63,98 @@ __device__ float* partial(const AttentionArgs& args, std::uint32_t row, std::uin
   return args.scratch + ((std::size_t{row} * args.n_heads + head) * n_splits + split) * (args.cache.value_dim + 2);
 }
 
-template <class Stored>
+// Shared memory of a thread block, in bytes: q (first), p and maxima from a team's begin, the others from the block's;
+// K and V only where they are brought there.
+struct SharedLayout {
+  std::uint32_t p, maxima, team, k, v, total;
+};
+__host__ __device__ SharedLayout shared_layout(const KvCache& cache, std::uint32_t n_heads, std::uint32_t n_teams,
+                                               bool staged) {
+  SharedLayout at{};
+  const auto values = static_cast<std::uint32_t>(kSplitPositions * bytes(cache.type));
+  at.p = cache.head_dim * n_heads * 4;
+  at.maxima = at.p + kSplitPositions * n_heads * 4;
+  at.team = at.maxima + kWarps * n_heads * 4;
+  at.k = at.team * n_teams;
+  at.v = at.k + (staged ? cache.head_dim * values : 0);
+  at.total = at.v + (staged ? cache.value_dim * values : 0);
+  return at;
+}
+
+template <class Stored, std::uint32_t kHeads, bool kStaged>
 struct Split {
   const AttentionArgs& args;
-  std::uint32_t row, split, kv_head, first_head, n_heads;  // first_head and n_heads: of this block
-  std::uint32_t n_keys;                                    // of this split
-  const std::uint32_t* blocks;                             // of this split
-  float* q;                                                // shared [head_dim, 8]
-  float* p;                                                // shared [256, 8]
-  float* warp_max;                                         // shared [8 warps, 8]
+  std::uint32_t split, kv_head, first_head, n_heads;  // first_head and n_heads: of this thread block
+  std::uint8_t* shared;
+  SharedLayout at;
+  const std::uint32_t* blocks;  // of this split, of the current stream
 
-  __device__ const Stored* block(const std::byte* base, std::uint32_t key, std::uint32_t width) const {
-    const std::size_t place = std::size_t{blocks[key / kKvBlockPositions]} * args.cache.n_kv_heads + kv_head;
+  static __device__ __forceinline__ std::uint32_t me() { return threadIdx.x % kTeam; }
+  __device__ __forceinline__ std::uint8_t* mine() const { return shared + threadIdx.x / kTeam * at.team; }
+  __device__ __forceinline__ float* q() const { return reinterpret_cast<float*>(mine()); }         // [head_dim, kHeads]
+  __device__ __forceinline__ float* p() const { return reinterpret_cast<float*>(mine() + at.p); }  // [256, kHeads]
+  __device__ __forceinline__ float* maxima() const {
+    return reinterpret_cast<float*>(mine() + at.maxima);
+  }  // [kWarps, kHeads]
+
+  __device__ __forceinline__ const Stored* in_cache(const std::byte* base, std::uint32_t block,
+                                                    std::uint32_t width) const {
+    const std::size_t place = std::size_t{blocks[block]} * args.cache.n_kv_heads + kv_head;
     return reinterpret_cast<const Stored*>(base) + place * kKvBlockPositions * width;
   }
-
-  __device__ void load_q() const {
-    const std::uint32_t head_dim = args.cache.head_dim;
-    const float* from = args.q + row * args.q_stride + std::size_t{first_head} * head_dim;
-    for (std::uint32_t i = threadIdx.x; i < head_dim * kHeads; i += kThreads) {
-      const std::uint32_t h = i / head_dim, d = i % head_dim;
-      q[d * kHeads + h] = h < n_heads ? from[h * head_dim + d] : 0.0f;
-    }
+  // Block `block` of the split: K [head_dim, 32] or V [32, value_dim].
+  __device__ __forceinline__ const Stored* k_block(std::uint32_t block) const {
+    if constexpr (!kStaged) return in_cache(args.cache.k, block, args.cache.head_dim);
+    return reinterpret_cast<const Stored*>(shared + at.k) + block * kKvBlockPositions * args.cache.head_dim;
+  }
+  __device__ __forceinline__ const Stored* v_block(std::uint32_t block) const {
+    if constexpr (!kStaged) return in_cache(args.cache.v, block, args.cache.value_dim);
+    return reinterpret_cast<const Stored*>(shared + at.v) + block * kKvBlockPositions * args.cache.value_dim;
   }
 
-  // s of this thread's key; a key behind the split's last has -infinity, which enters only the maximum.
-  __device__ Eight scores() const {
-    Eight s{};
-    const std::uint32_t key = threadIdx.x;
+  // Starts the copies of the blocks that hold n_keys keys.
+  __device__ __forceinline__ void stage(std::uint32_t n_keys) const {
+    const std::uint32_t n_blocks = (n_keys + kKvBlockPositions - 1) / kKvBlockPositions;
+#pragma unroll
+    for (std::uint32_t b = 0; b < kSplitBlocks; ++b) {
+      if (b >= n_blocks) break;
+      copy(k_block(b), in_cache(args.cache.k, b, args.cache.head_dim), args.cache.head_dim);
+      copy(v_block(b), in_cache(args.cache.v, b, args.cache.value_dim), args.cache.value_dim);
+    }
+  }
+  __device__ __forceinline__ void copy(const Stored* to, const Stored* from, std::uint32_t width) const {
+    constexpr std::uint32_t kValues = 16 / sizeof(Stored);
+    for (std::uint32_t i = threadIdx.x * kValues; i < kKvBlockPositions * width; i += blockDim.x * kValues)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       static_cast<std::uint32_t>(__cvta_generic_to_shared(to + i))),
+                   "l"(from + i)
+                   : "memory");
+  }
+
+  __device__ __forceinline__ void load_q(std::uint32_t row) const {
+    const std::uint32_t head_dim = args.cache.head_dim;
+    const float* from = args.q + row * args.q_stride + std::size_t{first_head} * head_dim;
+#pragma unroll
+    for (std::uint32_t h = 0; h < kHeads; ++h)
+      for (std::uint32_t d = me(); d < head_dim; d += kTeam)
+        q()[d * kHeads + h] = h < n_heads ? from[h * head_dim + d] : 0.0f;
+  }
+
+  // s of this thread's key; a key behind the row's last has -infinity, which enters only the maximum.
+  __device__ __forceinline__ Floats<kHeads> scores(std::uint32_t n_keys) const {
+    Floats<kHeads> s{};
+    const std::uint32_t key = me();
     if (key >= n_keys) {
-      for (float& value : s.v) value = -__int_as_float(0x7f800000);
+#pragma unroll
+      for (std::uint32_t h = 0; h < kHeads; ++h) s.v[h] = -__int_as_float(0x7f800000);
       return s;
     }
-    const Stored* k = block(args.cache.k, key, args.cache.head_dim) + key % kKvBlockPositions;
+    const Stored* k = k_block(key / kKvBlockPositions) + key % kKvBlockPositions;
+    const int head_dim = static_cast<int>(args.cache.head_dim);
 #pragma unroll 8
-    for (std::uint32_t d = 0; d < args.cache.head_dim; ++d) {
-      const float kd = widened(k + d * kKvBlockPositions);
-      const Eight qd = load8(q + d * kHeads);
+    for (int d = 0; d < head_dim; ++d) {
+      const float kd = widened(k[d * static_cast<int>(kKvBlockPositions)]);
+      const Floats<kHeads> qd = load<kHeads>(q() + d * kHeads);
 #pragma unroll
       for (std::uint32_t h = 0; h < kHeads; ++h) s.v[h] = fused(kd, qd.v[h], s.v[h]);
     }
@@ -82,88 +163,127 @@ struct Split {
     return s;
   }
 
-  __device__ Eight maxima(Eight s) const {
+  __device__ __forceinline__ Floats<kHeads> largest(Floats<kHeads> s) const {
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (int apart = 1; apart < 32; apart *= 2) s.v[h] = fmaxf(s.v[h], __shfl_xor_sync(~0u, s.v[h], apart));
-      if (threadIdx.x % 32 == 0) warp_max[threadIdx.x / 32 * kHeads + h] = s.v[h];
+      if (me() % 32 == 0) maxima()[me() / 32 * kHeads + h] = s.v[h];
     }
     __syncthreads();
-    Eight max = load8(warp_max);
-    for (std::uint32_t warp = 1; warp < kThreads / 32; ++warp) {
-      const Eight other = load8(warp_max + warp * kHeads);
+    Floats<kHeads> max = load<kHeads>(maxima());
+#pragma unroll
+    for (std::uint32_t warp = 1; warp < kWarps; ++warp) {
+      const Floats<kHeads> other = load<kHeads>(maxima() + warp * kHeads);
 #pragma unroll
       for (std::uint32_t h = 0; h < kHeads; ++h) max.v[h] = fmaxf(max.v[h], other.v[h]);
     }
     return max;
   }
 
-  // p of this thread's key to shared memory; the sums in 16 lanes by position; maxima and sums to the partial results.
-  __device__ void weigh(const Eight& s, const Eight& max) const {
+  // p of this thread's key to shared memory; their sums in 16 lanes by position; maxima and sums to the results.
+  __device__ __forceinline__ void weigh(std::uint32_t row, std::uint32_t n_keys, const Floats<kHeads>& s,
+                                        const Floats<kHeads>& max) const {
+    constexpr std::uint32_t kStore = kHeads == kFewHeads ? kFewHeads : 4;  // floats of one store
 #pragma unroll
-    for (std::uint32_t h = 0; h < kHeads; ++h) p[threadIdx.x * kHeads + h] = exp_exact(s.v[h] - max.v[h]);
+    for (std::uint32_t h = 0; h < kHeads; h += kStore) {
+      Floats<kStore> weights;
+#pragma unroll
+      for (std::uint32_t i = 0; i < kStore; ++i) weights.v[i] = exp_exact(s.v[h + i] - max.v[h + i]);
+      *reinterpret_cast<Floats<kStore>*>(p() + me() * kHeads + h) = weights;
+    }
     __syncthreads();
-    if (threadIdx.x >= kHeads * kLanes) return;
-    const std::uint32_t h = threadIdx.x / kLanes;
+    if (me() >= kHeads * kLanes) return;
+    const std::uint32_t h = me() / kLanes, own = me() % kLanes;
+    const int n = own < n_keys ? static_cast<int>((n_keys - own + kLanes - 1) / kLanes) : 0;
     float lane = 0.0f;
-    for (std::uint32_t key = threadIdx.x % kLanes; key < n_keys; key += kLanes) lane = lane + p[key * kHeads + h];
+#pragma unroll 8
+    for (int i = 0; i < n; ++i) lane = lane + p()[(own + i * kLanes) * kHeads + h];
     const float sum = sum_of_lanes(lane);
-    if (threadIdx.x % kLanes != 0 || h >= n_heads) return;
-    float* out = partial(args, row, first_head + h, split) + args.cache.value_dim;
-    out[0] = max.v[0];
+    if (own != 0 || h >= n_heads || n_keys == 0) return;
+    float own_max = max.v[0];
 #pragma unroll
-    for (std::uint32_t i = 1; i < kHeads; ++i) out[0] = h == i ? max.v[i] : out[0];
+    for (std::uint32_t i = 1; i < kHeads; ++i) own_max = h == i ? max.v[i] : own_max;
+    float* out = partial(args, row, first_head + h, split) + args.cache.value_dim;
+    out[0] = own_max;
     out[1] = sum;
   }
 
-  __device__ void add_values() const {
+  __device__ __forceinline__ void add_values(std::uint32_t row, std::uint32_t n_keys) const {
+    constexpr std::uint32_t kOwn = kHeads == kFewHeads ? 1 : 4;  // heads of a thread
     const std::uint32_t value_dim = args.cache.value_dim;
-    for (std::uint32_t i = threadIdx.x; i < value_dim * 2; i += kThreads) {
-      const std::uint32_t d = i % value_dim, first = i / value_dim * 4;
-      float o[4] = {};
+    for (std::uint32_t i = me(); i < value_dim * (kHeads / kOwn); i += kTeam) {
+      const std::uint32_t d = i % value_dim, first = i / value_dim * kOwn;
+      Floats<kOwn> o{};
       for (std::uint32_t start = 0; start < n_keys; start += kKvBlockPositions) {
-        const Stored* v = block(args.cache.v, start, value_dim) + d;
-        const std::uint32_t n = min(static_cast<std::uint32_t>(kKvBlockPositions), n_keys - start);
+        const Stored* v = v_block(start / kKvBlockPositions) + d;
+        const int n = static_cast<int>(min(static_cast<std::uint32_t>(kKvBlockPositions), n_keys - start));
 #pragma unroll 8
-        for (std::uint32_t t = 0; t < n; ++t) {
-          const float vd = widened(v + t * value_dim);
-          const float4 w = *reinterpret_cast<const float4*>(p + (start + t) * kHeads + first);
-          o[0] = fused(w.x, vd, o[0]);
-          o[1] = fused(w.y, vd, o[1]);
-          o[2] = fused(w.z, vd, o[2]);
-          o[3] = fused(w.w, vd, o[3]);
+        for (int t = 0; t < n; ++t) {
+          const float vd = widened(v[t * static_cast<int>(value_dim)]);
+          const Floats<kOwn> w = load<kOwn>(p() + (start + t) * kHeads + first);
+#pragma unroll
+          for (std::uint32_t h = 0; h < kOwn; ++h) o.v[h] = fused(w.v[h], vd, o.v[h]);
         }
       }
 #pragma unroll
-      for (std::uint32_t h = 0; h < 4; ++h)
-        if (first + h < n_heads) partial(args, row, first_head + first + h, split)[d] = o[h];
+      for (std::uint32_t h = 0; h < kOwn; ++h)
+        if (first + h < n_heads && n_keys > 0) partial(args, row, first_head + first + h, split)[d] = o.v[h];
     }
+  }
+
+  // n_keys 0: the team only takes part in the barriers.
+  __device__ __forceinline__ void run_row(std::uint32_t row, std::uint32_t n_keys) const {
+    load_q(row);
+    if constexpr (kStaged) asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+    const Floats<kHeads> s = scores(n_keys);
+    weigh(row, n_keys, s, largest(s));
+    add_values(row, n_keys);
   }
 };
 
-// Grid: (splits, KV heads * groups of eight query heads, rows).
-template <class Stored>
-__global__ void __launch_bounds__(kThreads) attend_split(const AttentionArgs args) {
-  extern __shared__ __align__(16) float q[];
-  __shared__ __align__(16) float p[kSplitPositions * kHeads];
-  __shared__ __align__(16) float warp_max[kThreads / 32 * kHeads];
-  const std::uint32_t row = blockIdx.z, first_key = blockIdx.x * kSplitPositions;
-  const std::uint32_t row_keys = args.n_keys[row];
-  if (first_key >= row_keys) return;
-  const std::uint32_t shared_by = args.n_heads / args.cache.n_kv_heads, groups = (shared_by + kHeads - 1) / kHeads;
-  const std::uint32_t kv_head = blockIdx.y / groups, part = blockIdx.y % groups * kHeads;
-  const std::uint32_t* blocks = args.cache.block_tables + std::size_t{args.streams[row]} * args.cache.table_stride +
-                                first_key / kKvBlockPositions;
-  const std::uint32_t n_keys = min(static_cast<std::uint32_t>(kSplitPositions), row_keys - first_key);
-  const Split<Stored> split{
-      args,   row, blockIdx.x, kv_head, kv_head * shared_by + part, min(kHeads, shared_by - part), n_keys,
-      blocks, q,   p,          warp_max};
-  split.load_q();
-  __syncthreads();
-  const Eight s = split.scores();
-  split.weigh(s, split.maxima(s));
-  split.add_values();
+// Keys of the row that lie in the split.
+__device__ std::uint32_t keys_in_split(const AttentionArgs& args, std::uint32_t row, std::uint32_t first_key) {
+  const std::uint32_t n_keys = args.n_keys[row];
+  return n_keys <= first_key ? 0 : min(n_keys - first_key, static_cast<std::uint32_t>(kSplitPositions));
+}
+
+// Grid: (splits, KV heads * parts of their query heads, tiles of tile_rows rows).
+template <class Stored, std::uint32_t kHeads, std::uint32_t kTeams, bool kStaged>
+__global__ void __launch_bounds__(kTeam* kTeams) attend_split(const AttentionArgs args, std::uint32_t tile_rows) {
+  extern __shared__ __align__(16) std::uint8_t shared[];
+  const std::uint32_t shared_by = args.n_heads / args.cache.n_kv_heads, parts = (shared_by + kHeads - 1) / kHeads;
+  const std::uint32_t kv_head = blockIdx.y / parts, part = blockIdx.y % parts * kHeads;
+  const std::uint32_t first_key = blockIdx.x * kSplitPositions;
+  const std::uint32_t end = min(args.n_rows, (blockIdx.z + 1) * tile_rows);
+  Split<Stored, kHeads, kStaged> split{args,
+                                       blockIdx.x,
+                                       kv_head,
+                                       kv_head * shared_by + part,
+                                       min(kHeads, shared_by - part),
+                                       shared,
+                                       shared_layout(args.cache, kHeads, kTeams, kStaged),
+                                       nullptr};
+  // Rows of one stream that follow each other share what is staged.
+  for (std::uint32_t row = blockIdx.z * tile_rows; row < end;) {
+    std::uint32_t last = row, most = keys_in_split(args, row, first_key);
+    for (; last + 1 < end && args.streams[last + 1] == args.streams[row]; ++last)
+      most = max(most, keys_in_split(args, last + 1, first_key));
+    split.blocks = args.cache.block_tables + std::size_t{args.streams[row]} * args.cache.table_stride +
+                   first_key / kKvBlockPositions;
+    if (most == 0) {
+      row = last + 1;
+      continue;
+    }
+    if constexpr (kStaged) split.stage(most);
+    for (; row <= last; row += kTeams) {
+      const std::uint32_t own = row + threadIdx.x / kTeam;
+      split.run_row(min(own, last), own <= last ? keys_in_split(args, own, first_key) : 0);
+      __syncthreads();
+    }
+    row = last + 1;
+  }
 }
 
 // o, l and m of one more split, or of the sink, into those before it.
@@ -210,6 +330,34 @@ std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_head
   return std::uint64_t{n_rows} * n_heads * divide_up(max_keys, kSplitPositions) * (value_dim + 2) * sizeof(float);
 }
 
+namespace {
+
+template <class Stored, std::uint32_t kHeads, std::uint32_t kTeams>
+void launch_splits(const Stream& stream, const AttentionArgs& args, std::uint32_t tile_rows) {
+  const KvCache& cache = args.cache;
+  const std::uint32_t parts = divide_up(args.n_heads / cache.n_kv_heads, kHeads);
+  const dim3 grid(divide_up(args.max_keys, kSplitPositions), cache.n_kv_heads * parts,
+                  divide_up(args.n_rows, tile_rows));
+  const bool staged = shared_layout(cache, kHeads, kTeams, true).total <= stream.card().shared_bytes_per_block;
+  const auto kernel = staged ? attend_split<Stored, kHeads, kTeams, true> : attend_split<Stored, kHeads, kTeams, false>;
+  const std::uint32_t shared_bytes = shared_layout(cache, kHeads, kTeams, staged).total;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  kernel<<<grid, kTeam * kTeams, shared_bytes, stream.native()>>>(args, tile_rows);
+}
+
+// Few rows: many thread blocks of few heads. Many: tiles of rows that share what is staged.
+template <class Stored>
+void launch_splits(const Stream& stream, const AttentionArgs& args) {
+  const std::uint64_t blocks = std::uint64_t{divide_up(args.max_keys, kSplitPositions)} * args.cache.n_kv_heads *
+                               divide_up(args.n_heads / args.cache.n_kv_heads, kManyHeads) * args.n_rows;
+  const std::uint64_t multiprocessors = stream.card().multiprocessors;
+  if (blocks < 2 * multiprocessors) return launch_splits<Stored, kFewHeads, 1>(stream, args, 1);
+  if (blocks < kPromptRows * multiprocessors) return launch_splits<Stored, kManyHeads, 1>(stream, args, 1);
+  launch_splits<Stored, kManyHeads, kPromptTeams>(stream, args, kPromptRows);
+}
+
+}  // namespace
+
 Status attend(const Stream& stream, const AttentionArgs& args) {
   const KvCache& cache = args.cache;
   const std::initializer_list<LaunchSize> sizes = {{"rows", args.n_rows},          {"heads", args.n_heads},
@@ -217,13 +365,10 @@ Status attend(const Stream& stream, const AttentionArgs& args) {
                                                    {"V values", cache.value_dim},  {"keys at most", args.max_keys}};
   if (!is_possible(args)) return invalid_shape("attention", sizes);
   TERRACE_RETURN_IF_ERROR(before_launch(stream));
-  const std::uint32_t groups = divide_up(args.n_heads / cache.n_kv_heads, kHeads);
-  const dim3 grid(divide_up(args.max_keys, kSplitPositions), cache.n_kv_heads * groups, args.n_rows);
-  const std::size_t q_bytes = cache.head_dim * kHeads * sizeof(float);
   if (cache.type == KvType::kF16) {
-    attend_split<__half><<<grid, kThreads, q_bytes, stream.native()>>>(args);
+    launch_splits<__half>(stream, args);
   } else {
-    attend_split<float><<<grid, kThreads, q_bytes, stream.native()>>>(args);
+    launch_splits<float>(stream, args);
   }
   merge_splits<<<dim3(args.n_heads, args.n_rows), 128, 0, stream.native()>>>(args);
   return after_launch(stream, "attention", sizes);

@@ -17,8 +17,8 @@ struct DenseArgs {
   const std::byte* w = nullptr;  // card memory, 16-byte aligned: [weight_rows, cols]
   std::uint32_t weight_rows = 0;
   std::uint32_t cols = 0;
-  const std::byte* x = nullptr;  // card memory [n_rows] in gemv_activation(type)
-  std::size_t x_stride = 0;      // bytes
+  const std::byte* x = nullptr;  // card memory [n_rows]: card rows of gemv_activation(type)
+  std::size_t x_stride = 0;      // bytes, a multiple of 16
   std::uint32_t n_rows = 0;
   float* y = nullptr;        // card memory [n_rows, weight_rows]
   std::size_t y_stride = 0;  // floats

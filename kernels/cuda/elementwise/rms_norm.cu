@@ -1,7 +1,7 @@
 // RMSNorm: the row lies in shared memory, sixteen threads hold the lanes of its sum of squares, all threads scale.
-#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/lanes.cuh"
 
+#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 
 namespace terrace::kernels::cuda {
@@ -17,10 +17,10 @@ __global__ void rms_norm_kernel(const NormArgs args) {
   __syncthreads();
   if (threadIdx.x < 32) {
     float lane = 0.0f;
-    if (threadIdx.x < kLanes) {
-#pragma unroll 8
-      for (std::uint32_t i = threadIdx.x; i < args.n; i += kLanes) lane = fused(row[i], row[i], lane);
-    }
+    const auto own = threadIdx.x;
+    const int n = own < kLanes && own < args.n ? static_cast<int>((args.n - own + kLanes - 1) / kLanes) : 0;
+#pragma unroll 16
+    for (int i = 0; i < n; ++i) lane = fused(row[own + i * kLanes], row[own + i * kLanes], lane);
     const float sum = sum_of_lanes(lane);
     if (threadIdx.x == 0) r = 1.0f / sqrtf(sum / static_cast<float>(args.n) + args.eps);
   }

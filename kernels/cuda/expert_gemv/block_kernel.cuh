@@ -1,97 +1,72 @@
-// The GEMV of block types: kernels/cuda/weights says what a thread makes of one block.
-//
-// Threads take (weight row, block) with rows fastest, so that a warp reads one x block for its 32 weight rows: a
-// broadcast. Chunk values go to shared memory and are added in order there, a thread to a result.
+// The GEMVs of block types: kernels/cuda/weights and mma.cuh say what is made of a block. Chunk values go to shared
+// memory and are added in order there.
 #pragma once
 
-#include "kernels/cuda/expert_gemv/kernel_args.h"
+#include "kernels/cuda/expert_gemv/mma.cuh"
 #include "kernels/cuda/expert_gemv/stage.cuh"
 
 namespace terrace::kernels::cuda {
 
-template <class Type, int XValues, int J>
-struct BlockPass {
-  const GemvKernelArgs& args;
-  const GemvGroup& group;
-  std::uint32_t first_row;  // of the tile
-  std::uint8_t* shared;
+template <class Type>
+__device__ __forceinline__ CardRows card_rows(const Tile& tile, std::uint32_t buffer) {
+  constexpr std::uint32_t kXValues = Type::kValues;  // x comes in blocks of as many values
+  const CardRowLayout at = card_row_layout(kXValues, tile.args.cols);
+  return {tile.x_buffer(buffer), tile.plan().x_stride, at.d, Type::kXSumValues == 16 ? at.sums16 : at.sums32};
+}
 
-  // Rows of x behind the group's last are the last one again; their results are not written.
-  __device__ void stage(std::uint32_t first) const {
-#pragma unroll
-    for (int j = 0; j < J; ++j) {
-      const std::uint32_t index = group.first + min(first + j, group.n - 1);
-      stage_x_blocks<XValues, Type::kXSumValues>(args.plan, args.cols, x_row(args, index),
-                                                 shared + args.plan.x_offset + j * args.plan.x_stride);
-    }
-  }
-
-  __device__ void compute() const {
-    const GemvPlan& plan = args.plan;
-    const XRows x{shared + plan.x_offset, plan.x_stride, plan.x_d_offset, plan.x_sums_offset};
-    auto* v_out = reinterpret_cast<float*>(shared + plan.v_offset);
-    const std::uint32_t n_items = args.cols / Type::kValues << plan.log_tile_rows;
-    for (std::uint32_t i = threadIdx.x; i < n_items; i += kGemvThreads) {
-      const std::uint32_t r = i & (plan.tile_rows - 1), c = i >> plan.log_tile_rows;
-      const std::uint32_t at = r * plan.w_stride + row_shift(first_row + r, plan.w_row_bytes);
-      float v[J];
-      Type::template values<J>(shared + at + c * Type::kBlockBytes, x, c, v);
-#pragma unroll
-      for (int j = 0; j < J; ++j) v_out[(c * J + j) << plan.log_tile_rows | r] = v[j];
-    }
-  }
-
-  __device__ void add(std::uint32_t first) const {
-    const GemvPlan& plan = args.plan;
-    const auto* v = reinterpret_cast<const float*>(shared + plan.v_offset);
-    for (std::uint32_t i = threadIdx.x; i < static_cast<std::uint32_t>(J) << plan.log_tile_rows; i += kGemvThreads) {
-      const std::uint32_t r = i & (plan.tile_rows - 1), j = i >> plan.log_tile_rows;
-      if (first + j >= group.n || first_row + r >= args.weight_rows) continue;
-      float sum = 0.0f;
-#pragma unroll 4
-      for (std::uint32_t c = 0; c < args.cols / Type::kValues; ++c)
-        sum = sum + v[(c * J + j) << plan.log_tile_rows | r];
-      args.y[(group.first + first + j) * args.y_stride + first_row + r] = sum;
-    }
-  }
-};
-
-// Grid: (tiles of a matrix, groups).
-template <class Type, int XValues, int J>
-__global__ void __launch_bounds__(kGemvThreads) gemv_blocks(const GemvKernelArgs args) {
+// One row of x: a thread takes (weight row, block), rows fastest, so that a warp reads one x block for its 32 weight
+// rows, a broadcast. Grid: (tiles of a matrix, groups).
+template <class Type>
+__global__ void __launch_bounds__(256) gemv_blocks(const GemvKernelArgs args) {
   extern __shared__ __align__(16) std::uint8_t shared[];
   const GemvGroup group = group_of_block(args);
   if (group.n == 0) return;
-  const std::uint32_t first_row = blockIdx.x << args.plan.log_tile_rows;
-  stage_weights(args, group.w, first_row, shared);
-  const BlockPass<Type, XValues, J> pass{args, group, first_row, shared};
-  for (std::uint32_t first = 0; first < group.n; first += J) {
-    pass.stage(first);
-    if (first == 0) wait_for_copies();
+  const Tile tile{args, group, blockIdx.x << args.plan.log_tile_rows, shared};
+  const std::uint32_t n_blocks = args.cols / Type::kValues;
+  tile.run([&](std::uint32_t first, std::uint32_t buffer) {
+    const CardRows x = card_rows<Type>(tile, buffer);
+    for (std::uint32_t i = threadIdx.x; i < n_blocks << args.plan.log_tile_rows; i += blockDim.x) {
+      const std::uint32_t r = i & (args.plan.tile_rows - 1), c = i >> args.plan.log_tile_rows;
+      tile.chunk_value(c, 0, r) = Type::value(tile.weight_row<Type::kBlockBytes>(r) + c * Type::kBlockBytes, x, c);
+    }
     __syncthreads();
-    pass.compute();
-    __syncthreads();
-    pass.add(first);
-  }
+    tile.add_chunks(first, n_blocks);
+  });
 }
 
-template <class Kernel>
-void launch_with_shared(Kernel kernel, const GemvKernelArgs& args, CUstream_st* stream) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(args.plan.shared_bytes));
-  kernel<<<dim3(args.plan.tiles, args.n_groups), kGemvThreads, args.plan.shared_bytes, stream>>>(args);
+// Eight rows of x a pass: a warp takes (16 weight rows, block).
+template <class Type>
+__global__ void __launch_bounds__(256) gemv_mma(const GemvKernelArgs args) {
+  extern __shared__ __align__(16) std::uint8_t shared[];
+  const GemvGroup group = group_of_block(args);
+  if (group.n == 0) return;
+  const Tile tile{args, group, blockIdx.x << args.plan.log_tile_rows, shared};
+  const std::uint32_t n_blocks = args.cols / Type::kValues, log_parts = args.plan.log_tile_rows - 4;
+  tile.run([&](std::uint32_t first, std::uint32_t buffer) {
+    const CardRows x = card_rows<Type>(tile, buffer);
+    for (std::uint32_t item = threadIdx.x / 32; item < n_blocks << log_parts; item += blockDim.x / 32) {
+      const std::uint32_t c = item >> log_parts;
+      const std::uint32_t r = (item & ((1u << log_parts) - 1)) * 16 + MmaBlocks::g();
+      const MmaBlocks blocks{{tile.weight_row<Type::kBlockBytes>(r) + c * Type::kBlockBytes,
+                              tile.weight_row<Type::kBlockBytes>(r + 8) + c * Type::kBlockBytes},
+                             x,
+                             c};
+      float v[4];
+      mma_values<Type>(blocks, v);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) tile.chunk_value(c, 2 * MmaBlocks::i() + n % 2, r + n / 2 * 8) = v[n];
+    }
+    __syncthreads();
+    tile.add_chunks(first, n_blocks);
+  });
 }
 
-template <class Type, int XValues>
+template <class Type>
 void launch_gemv_blocks(const GemvKernelArgs& args, CUstream_st* stream) {
-  switch (args.plan.pass_rows) {
-    case 1:
-      return launch_with_shared(gemv_blocks<Type, XValues, 1>, args, stream);
-    case 2:
-      return launch_with_shared(gemv_blocks<Type, XValues, 2>, args, stream);
-    case 4:
-      return launch_with_shared(gemv_blocks<Type, XValues, 4>, args, stream);
-    default:
-      return launch_with_shared(gemv_blocks<Type, XValues, 8>, args, stream);
+  if (args.plan.method == GemvMethod::kMma) {
+    launch_with_shared(gemv_mma<Type>, args, stream);
+  } else {
+    launch_with_shared(gemv_blocks<Type>, args, stream);
   }
 }
 

@@ -8,8 +8,7 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/expert_gemv/kernel_args.h"
 #include "kernels/cuda/expert_gemv/plan.h"
-#include "kernels/cuda/weights/k_types.h"
-#include "kernels/cuda/weights/small_types.h"
+#include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -22,12 +21,12 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {TensorType::kQ8_0, ActivationClass::kA8x32, Q8_0::kXSumValues, launch_gemv_q8_0},
-    {TensorType::kQ4_0, ActivationClass::kA8x32, Q4_0::kXSumValues, launch_gemv_q4_0},
-    {TensorType::kQ3_K, ActivationClass::kA8x256, Q3K::kXSumValues, launch_gemv_q3_k},
-    {TensorType::kQ4_K, ActivationClass::kA8x256, Q4K::kXSumValues, launch_gemv_q4_k},
-    {TensorType::kQ5_K, ActivationClass::kA8x256, Q5K::kXSumValues, launch_gemv_q5_k},
-    {TensorType::kQ6_K, ActivationClass::kA8x256, Q6K::kXSumValues, launch_gemv_q6_k},
+    {TensorType::kQ8_0, ActivationClass::kA8x32, 32, launch_gemv_q8_0},
+    {TensorType::kQ4_0, ActivationClass::kA8x32, 32, launch_gemv_q4_0},
+    {TensorType::kQ3_K, ActivationClass::kA8x256, 16, launch_gemv_q3_k},
+    {TensorType::kQ4_K, ActivationClass::kA8x256, 32, launch_gemv_q4_k},
+    {TensorType::kQ5_K, ActivationClass::kA8x256, 32, launch_gemv_q5_k},
+    {TensorType::kQ6_K, ActivationClass::kA8x256, 16, launch_gemv_q6_k},
     {TensorType::kF32, ActivationClass::kF32, 0, launch_gemv_f32},
     {TensorType::kF16, ActivationClass::kF32, 0, launch_gemv_f16},
     {TensorType::kBF16, ActivationClass::kF32, 0, launch_gemv_bf16},
@@ -86,6 +85,10 @@ Status gemv_one(const Stream& stream, const GemvArgs& args, const GemvGroup& gro
 }
 
 bool has_gemv(TensorType type) { return find(type) != nullptr; }
+
+std::uint32_t card_row_bytes(TensorType type, std::uint32_t cols) {
+  return card_row_layout(block_values(gemv_activation(type)), cols).bytes;
+}
 
 ActivationClass gemv_activation(TensorType type) {
   const Row* row = find(type);

@@ -3,8 +3,8 @@
 //
 // Result   y equals kernels/cpu/<type>/reference.cpp by ==, whatever shares the launch (docs/numerics.md 3, P1, P4).
 // Types    Q8_0, Q4_0, Q3_K, Q4_K, Q5_K, Q6_K, F32, F16, BF16, as they lie in the file.
-// Cost     A matrix is read once for all rows of its group. Made for 1 to 8 rows, correct for any number.
-// Threads  As Stream. Launches only; nothing waits and nothing is allocated.
+// Cost     A matrix is read once for all rows of its group: one row by dp4a, more by int8 tensor cores, eight at a
+// time. Threads  As Stream. Launches only; nothing waits and nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct GemvArgs {
   const GemvGroup* groups = nullptr;      // card memory [n_groups]
   std::uint32_t n_groups = 0;             // at most 65,535
   std::uint32_t max_rows = 0;             // no group has more: rows behind it are not computed
-  const std::byte* x = nullptr;           // card memory: rows in the type's activation class, 4-byte aligned
-  std::size_t x_stride = 0;               // bytes between them, a multiple of 4
+  const std::byte* x = nullptr;           // card memory: card rows of the type's activation class, 16-byte aligned
+  std::size_t x_stride = 0;               // bytes between them, a multiple of 16
   const std::uint32_t* x_rows = nullptr;  // card memory: row of x of each row of the groups; null: the same number
   float* y = nullptr;                     // card memory: y[row * y_stride + weight row]; overlaps no input
   std::size_t y_stride = 0;               // floats
@@ -48,5 +48,7 @@ Status gemv_one(const Stream& stream, const GemvArgs& args, const GemvGroup& gro
 bool has_gemv(TensorType type);
 // The form in which rows of x meet the type.
 ActivationClass gemv_activation(TensorType type);
+// Bytes of such a row as the kernels want it (kernels/cuda/weights/card_rows.h); kernels/cuda/activations makes them.
+std::uint32_t card_row_bytes(TensorType type, std::uint32_t cols);
 
 }  // namespace terrace::kernels::cuda

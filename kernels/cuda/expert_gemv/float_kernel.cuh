@@ -1,7 +1,6 @@
 // The GEMV of F32, F16 and BF16: in 16 lanes (docs/numerics.md 3.2), a thread to a lane of a weight row.
 #pragma once
 
-#include "kernels/cuda/expert_gemv/block_kernel.cuh"
 #include "kernels/cuda/expert_gemv/stage.cuh"
 #include "kernels/cuda/lanes.cuh"
 
@@ -20,68 +19,58 @@ struct Bf16Element {
   static __device__ __forceinline__ float widen(std::uint16_t w) { return bits_to_float(std::uint32_t{w} << 16); }
 };
 
-template <class Element, int J>
-struct FloatPass {
-  const GemvKernelArgs& args;
-  const GemvGroup& group;
-  std::uint32_t first_row;
-  std::uint8_t* shared;
-
-  __device__ void stage(std::uint32_t first) const {
+// This thread's lane of kOwn staged weight rows from r on, with J rows of x.
+template <class Element, int J, int kOwn>
+__device__ __forceinline__ void dot_lanes(const Tile& tile, std::uint32_t r, const std::uint8_t* x_rows,
+                                          float (&sum)[kOwn][J]) {
+  using Stored = typename Element::Stored;
+  const std::uint32_t lane = threadIdx.x % kLanes;
+  const int x_stride = static_cast<int>(tile.plan().x_stride / sizeof(float));
+  const Stored* w[kOwn];
 #pragma unroll
-    for (int j = 0; j < J; ++j) {
-      const std::uint32_t index = group.first + min(first + j, group.n - 1);
-      const auto* from = reinterpret_cast<const float*>(x_row(args, index));
-      auto* to = reinterpret_cast<float*>(shared + args.plan.x_offset + j * args.plan.x_stride);
-      for (std::uint32_t i = threadIdx.x; i < args.cols; i += kGemvThreads) to[i] = from[i];
+  for (int own = 0; own < kOwn; ++own)
+    w[own] = reinterpret_cast<const Stored*>(tile.weight_row<sizeof(Stored)>(r + own)) + lane;
+  const auto* x = reinterpret_cast<const float*>(x_rows) + lane;
+  const int n = lane < tile.args.cols ? static_cast<int>((tile.args.cols - lane + kLanes - 1) / kLanes) : 0;
+#pragma unroll(kOwn == 1 ? 8 : 2)
+  for (int i = 0; i < n; ++i) {
+    float value[J];
+#pragma unroll
+    for (int j = 0; j < J; ++j) value[j] = x[j * x_stride + i * kLanes];
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) {
+      const float weight = Element::widen(w[own][i * kLanes]);
+#pragma unroll
+      for (int j = 0; j < J; ++j) sum[own][j] = fused(weight, value[j], sum[own][j]);
     }
   }
-
-  __device__ void compute(std::uint32_t first) const {
-    const GemvPlan& plan = args.plan;
-    const std::uint32_t lane = threadIdx.x % kLanes;
-    for (std::uint32_t r = threadIdx.x / kLanes; r - threadIdx.x / kLanes < plan.tile_rows;
-         r += kGemvThreads / kLanes) {
-      float sum[J] = {};
-      if (r < plan.tile_rows) dot(r, lane, sum);
-#pragma unroll
-      for (int j = 0; j < J; ++j) {
-        const float total = sum_of_lanes(sum[j]);
-        if (lane == 0 && r < plan.tile_rows && first + j < group.n && first_row + r < args.weight_rows)
-          args.y[(group.first + first + j) * args.y_stride + first_row + r] = total;
-      }
-    }
-  }
-
-  __device__ void dot(std::uint32_t r, std::uint32_t lane, float (&sum)[J]) const {
-    const GemvPlan& plan = args.plan;
-    const auto* w = reinterpret_cast<const typename Element::Stored*>(shared + r * plan.w_stride +
-                                                                      row_shift(first_row + r, plan.w_row_bytes));
-    const auto* x = reinterpret_cast<const float*>(shared + plan.x_offset);
-#pragma unroll 8
-    for (std::uint32_t i = lane; i < args.cols; i += kLanes) {
-      const float weight = Element::widen(w[i]);
-#pragma unroll
-      for (int j = 0; j < J; ++j) sum[j] = fused(weight, x[j * (plan.x_stride / sizeof(float)) + i], sum[j]);
-    }
-  }
-};
+}
 
 template <class Element, int J>
-__global__ void __launch_bounds__(kGemvThreads) gemv_floats(const GemvKernelArgs args) {
+__global__ void __launch_bounds__(256) gemv_floats(const GemvKernelArgs args) {
+  constexpr int kOwn = static_cast<int>(float_rows_of_thread(J));
   extern __shared__ __align__(16) std::uint8_t shared[];
   const GemvGroup group = group_of_block(args);
   if (group.n == 0) return;
-  const std::uint32_t first_row = blockIdx.x << args.plan.log_tile_rows;
-  stage_weights(args, group.w, first_row, shared);
-  const FloatPass<Element, J> pass{args, group, first_row, shared};
-  for (std::uint32_t first = 0; first < group.n; first += J) {
-    if (first != 0) __syncthreads();  // the last pass still reads its rows
-    pass.stage(first);
-    if (first == 0) wait_for_copies();
-    __syncthreads();
-    pass.compute(first);
-  }
+  const Tile tile{args, group, blockIdx.x << args.plan.log_tile_rows, shared};
+  tile.run([&](std::uint32_t first, std::uint32_t buffer) {
+    for (std::uint32_t start = 0; start < args.plan.tile_rows; start += blockDim.x / kLanes * kOwn) {
+      const std::uint32_t r = start + threadIdx.x / kLanes * kOwn;
+      float sum[kOwn][J] = {};
+      if (r < args.plan.tile_rows) dot_lanes<Element, J, kOwn>(tile, r, tile.x_buffer(buffer), sum);
+#pragma unroll
+      for (int own = 0; own < kOwn; ++own) {
+        const std::uint32_t row = r + static_cast<std::uint32_t>(own);
+        const bool mine =
+            threadIdx.x % kLanes == 0 && row < args.plan.tile_rows && tile.first_row + row < args.weight_rows;
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+          const float total = sum_of_lanes(sum[own][j]);
+          if (mine && first + j < group.n) tile.write(first + j, row, total);
+        }
+      }
+    }
+  });
 }
 
 template <class Element>

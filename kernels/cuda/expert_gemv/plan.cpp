@@ -4,47 +4,77 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
+
+#include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 // Three thread blocks share a multiprocessor's 228 KiB: while one waits for its weights another computes.
 constexpr std::uint64_t kTargetBytes = 74 * 1024;
-// Beyond this the rows of x would crowd out the weights: fewer rows a pass.
-constexpr std::uint64_t kMaxXBytes = 66 * 1024;
 constexpr std::uint32_t kMaxTileRows = 32;
-// Small matrices are cut finer, down to this, until each multiprocessor has two tiles.
-constexpr std::uint32_t kMinTileRowsForSpread = 8;
+constexpr std::uint32_t kMaxThreads = 256;
+constexpr std::uint32_t kWarp = 32;
+constexpr std::uint32_t kLanesOfFloats = 16;
 
-std::uint64_t round_up(std::uint64_t n, std::uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-bool is_float(const GemvShape& shape) { return shape.activation == ActivationClass::kF32; }
-
-// A row begins up to 14 bytes behind a multiple of 16, and the word reader looks 3 bytes ahead.
-std::uint64_t staged_row_bytes(std::uint64_t row_bytes) {
-  const std::uint64_t sixteens = (row_bytes + 14 + 3 + 15) / 16;
-  return 16 * (sixteens | 1);
-}
-
-struct Layout {
-  std::uint64_t x_offset, x_stride, x_d_offset, x_sums_offset, v_offset, total;
+// How a method may be cut, and the largest tile that fits a number of bytes.
+struct Cut {
+  GemvMethod method;
+  std::uint32_t pass_rows;
+  std::uint32_t x_buffers;      // where there is more than one pass
+  std::uint32_t min_tile_rows;  // below this there is no tile
+  std::uint32_t
+      spread_tile_rows;  // small matrices are cut finer, down to this, until each multiprocessor has two tiles
 };
 
-Layout lay_out(const GemvShape& shape, std::uint64_t w_stride, std::uint64_t tile_rows, std::uint64_t pass_rows) {
-  Layout at{};
-  at.x_offset = w_stride * tile_rows;
-  if (is_float(shape)) {
-    at.x_stride = round_up(std::uint64_t{shape.cols} * sizeof(float), 16);
-    at.v_offset = at.total = at.x_offset + at.x_stride * pass_rows;
-    return at;
-  }
-  at.x_d_offset = round_up(shape.cols, 16);
-  at.x_sums_offset = at.x_d_offset + round_up(shape.cols / block_values(shape.activation) * sizeof(float), 16);
-  at.x_stride = at.x_sums_offset + round_up(shape.cols / shape.x_sum_values * sizeof(std::int16_t), 16);
-  at.v_offset = at.x_offset + at.x_stride * pass_rows;
-  const std::uint64_t row_blocks = shape.cols / info(shape.type).block_values;
-  at.total = at.v_offset + row_blocks * pass_rows * tile_rows * sizeof(float);
-  return at;
+std::uint32_t odd_sixteens(std::uint64_t bytes) { return static_cast<std::uint32_t>(16 * ((bytes + 15) / 16 | 1)); }
+
+std::uint32_t blocks_of_row(const GemvShape& shape) { return shape.cols / info(shape.type).block_values; }
+
+std::uint32_t threads_of(const GemvShape& shape, const Cut& cut, std::uint32_t tile_rows) {
+  std::uint32_t wanted = kLanesOfFloats * tile_rows / float_rows_of_thread(cut.pass_rows);
+  if (cut.method == GemvMethod::kBlocks) wanted = blocks_of_row(shape) * tile_rows;
+  if (cut.method == GemvMethod::kMma) wanted = blocks_of_row(shape) * (tile_rows / 16) * kWarp;
+  return std::min((wanted + kWarp - 1) / kWarp * kWarp, kMaxThreads);
+}
+
+// 64 bits: rows may be too long for any card.
+std::uint64_t lay_out(const GemvShape& shape, const Cut& cut, std::uint32_t tile_rows, GemvPlan& plan) {
+  const std::uint64_t w_row_bytes = row_bytes(shape.type, shape.cols);
+  const CardRowLayout card_row = card_row_layout(block_values(shape.activation), shape.cols);
+  const std::uint32_t x_row_bytes = shape.x_sum_values == 32 ? card_row.sums16 : card_row.bytes;
+  plan.method = cut.method;
+  plan.threads = threads_of(shape, cut, tile_rows);
+  plan.tile_rows = tile_rows;
+  plan.log_tile_rows = static_cast<std::uint32_t>(std::countr_zero(tile_rows));
+  plan.pass_rows = cut.pass_rows;
+  plan.tiles = (shape.weight_rows + tile_rows - 1) / tile_rows;
+  plan.w_row_bytes = static_cast<std::uint32_t>(w_row_bytes);
+  // A row begins up to 14 bytes behind a multiple of 16, and the word reader looks 3 bytes ahead.
+  plan.w_stride = odd_sixteens(w_row_bytes + 14 + 3);
+  plan.x_row_bytes = x_row_bytes;
+  plan.x_stride = odd_sixteens(x_row_bytes);
+  plan.x_buffers = shape.max_rows > cut.pass_rows ? cut.x_buffers : 1;
+  plan.x_offset = plan.w_stride * tile_rows;
+  // Four floats more: the tensor cores' results of one row of x then lie in other banks than the next row's.
+  plan.v_stride = cut.method == GemvMethod::kMma ? tile_rows + 4 : tile_rows;
+  const std::uint64_t v_offset =
+      std::uint64_t{plan.w_stride} * tile_rows + std::uint64_t{plan.x_stride} * cut.pass_rows * plan.x_buffers;
+  plan.v_offset = static_cast<std::uint32_t>(v_offset);
+  const std::uint64_t values =
+      cut.method == GemvMethod::kFloats ? 0 : std::uint64_t{blocks_of_row(shape)} * cut.pass_rows;
+  const std::uint64_t total = v_offset + values * plan.v_stride * sizeof(float);
+  plan.shared_bytes = static_cast<std::uint32_t>(total);
+  return total;
+}
+
+// The largest tile within `bytes`; 0: none.
+std::uint32_t largest_tile(const GemvShape& shape, const Cut& cut, std::uint64_t bytes) {
+  GemvPlan plan;
+  for (std::uint32_t rows = kMaxTileRows; rows >= cut.min_tile_rows; rows /= 2)
+    if (lay_out(shape, cut, rows, plan) <= bytes) return rows;
+  return 0;
 }
 
 Status check(const GemvShape& shape) {
@@ -57,44 +87,50 @@ Status check(const GemvShape& shape) {
                   info(shape.type).name, shape.weight_rows, shape.cols, shape.groups, shape.max_rows, block));
 }
 
-GemvPlan finish(const GemvShape& shape, const Layout& at, std::uint64_t w_stride, std::uint32_t tile_rows,
-                std::uint32_t pass_rows) {
-  const auto narrow = [](std::uint64_t n) { return static_cast<std::uint32_t>(n); };
-  GemvPlan plan;
-  plan.tile_rows = tile_rows;
-  plan.log_tile_rows = narrow(static_cast<std::uint64_t>(std::countr_zero(tile_rows)));
-  plan.pass_rows = pass_rows;
-  plan.tiles = (shape.weight_rows + tile_rows - 1) / tile_rows;
-  plan.w_row_bytes = narrow(row_bytes(shape.type, shape.cols));
-  plan.w_stride = narrow(w_stride);
-  plan.x_offset = narrow(at.x_offset);
-  plan.x_stride = narrow(at.x_stride);
-  plan.x_d_offset = narrow(at.x_d_offset);
-  plan.x_sums_offset = narrow(at.x_sums_offset);
-  plan.v_offset = narrow(at.v_offset);
-  plan.shared_bytes = narrow(at.total);
-  return plan;
+// Fastest first; the last demands least.
+constexpr Cut kFloatCuts[] = {{GemvMethod::kFloats, 8, 2, 16, 16},
+                              {GemvMethod::kFloats, 4, 2, 8, 8},
+                              {GemvMethod::kFloats, 2, 2, 1, 2},
+                              {GemvMethod::kFloats, 1, 2, 1, 2},
+                              {GemvMethod::kFloats, 1, 1, 1, 2}};
+constexpr Cut kBlockCuts[] = {{GemvMethod::kMma, kMmaRows, 2, 16, 16},
+                              {GemvMethod::kMma, kMmaRows, 1, 16, 16},
+                              {GemvMethod::kBlocks, 1, 2, 1, 8},
+                              {GemvMethod::kBlocks, 1, 1, 1, 8}};
+
+// Whether a cut is meant for so many rows of x: a pass of floats is at least half full, and two rows are enough for the
+// tensor cores.
+bool suits(const Cut& cut, std::uint32_t max_rows) {
+  return cut.method == GemvMethod::kMma ? max_rows > 1 : cut.pass_rows < 2 * max_rows;
+}
+
+Cut choose_cut(const GemvShape& shape, const GemvCard& card) {
+  const bool is_float = shape.activation == ActivationClass::kF32;
+  const std::span<const Cut> cuts = is_float ? std::span<const Cut>(kFloatCuts) : std::span<const Cut>(kBlockCuts);
+  for (const Cut& cut : cuts)
+    if (suits(cut, shape.max_rows) && largest_tile(shape, cut, card.shared_bytes_per_block) != 0) return cut;
+  return cuts.back();
 }
 
 }  // namespace
 
 Result<GemvPlan> plan_gemv(const GemvShape& shape, const GemvCard& card) {
   TERRACE_RETURN_IF_ERROR(check(shape));
-  const std::uint64_t w_stride = staged_row_bytes(row_bytes(shape.type, shape.cols));
-  std::uint32_t pass_rows = std::bit_ceil(std::min(shape.max_rows, kMaxPassRows));
-  const auto total = [&](std::uint32_t tile_rows) { return lay_out(shape, w_stride, tile_rows, pass_rows).total; };
-  while (pass_rows > 1 && lay_out(shape, w_stride, 1, pass_rows).x_stride * pass_rows > kMaxXBytes) pass_rows /= 2;
-  std::uint32_t tile_rows = kMaxTileRows;
-  while (tile_rows > 1 && total(tile_rows) > kTargetBytes) tile_rows /= 2;
+  const Cut cut = choose_cut(shape, card);
   // Rows that miss the target by themselves still run, a block to a multiprocessor.
-  while (tile_rows == 1 && pass_rows > 1 && total(1) > card.shared_bytes_per_block) pass_rows /= 2;
-  if (total(tile_rows) > card.shared_bytes_per_block)
-    return Error(ErrorCode::kUnsupported,
-                 fmt::format("a row of {} {} columns needs {} bytes of shared memory, a block of this card has {}",
-                             shape.cols, info(shape.type).name, total(1), card.shared_bytes_per_block));
+  std::uint32_t tile_rows =
+      largest_tile(shape, cut, std::min<std::uint64_t>(kTargetBytes, card.shared_bytes_per_block));
+  if (tile_rows == 0) tile_rows = largest_tile(shape, cut, card.shared_bytes_per_block);
+  GemvPlan plan;
+  if (tile_rows == 0)
+    return Error(
+        ErrorCode::kUnsupported,
+        fmt::format("a row of {} {} columns needs {} bytes of shared memory, a block of this card has {}", shape.cols,
+                    info(shape.type).name, lay_out(shape, cut, 1, plan), card.shared_bytes_per_block));
   const auto tiles = [&] { return std::uint64_t{shape.groups} * ((shape.weight_rows + tile_rows - 1) / tile_rows); };
-  while (tile_rows > kMinTileRowsForSpread && tiles() < 2 * std::uint64_t{card.multiprocessors}) tile_rows /= 2;
-  return finish(shape, lay_out(shape, w_stride, tile_rows, pass_rows), w_stride, tile_rows, pass_rows);
+  while (tile_rows > cut.spread_tile_rows && tiles() < 2 * std::uint64_t{card.multiprocessors}) tile_rows /= 2;
+  lay_out(shape, cut, tile_rows, plan);
+  return plan;
 }
 
 }  // namespace terrace::kernels::cuda

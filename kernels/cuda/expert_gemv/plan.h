@@ -2,8 +2,8 @@
 // and where things lie. Plain C++ from shapes alone, so it is tested without a card.
 //
 // One thread block takes `tile_rows` weight rows, all their columns, and meets them with n rows of x in passes of
-// `pass_rows`. Weight rows lie in shared memory an odd multiple of 16 bytes apart: threads of neighbouring rows then
-// read 16-byte words from different banks.
+// `pass_rows`. Rows lie in shared memory an odd multiple of 16 bytes apart: threads of neighbouring rows then read from
+// different banks.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,22 @@
 
 namespace terrace::kernels::cuda {
 
-inline constexpr std::uint32_t kGemvThreads = 256;
-inline constexpr std::uint32_t kMaxPassRows = 8;
+// Rows of x that meet the tensor cores at once.
+inline constexpr std::uint32_t kMmaRows = 8;
+
+// Weight rows of one thread of kFloats: with more rows of x a value that was read serves more products.
+constexpr std::uint32_t float_rows_of_thread(std::uint32_t pass_rows) { return pass_rows >= 4 ? 4 : 1; }
+
+enum class GemvMethod : std::uint8_t {
+  kBlocks,  // a thread to a block: one row of x, or rows too long for the next
+  kMma,     // int8 tensor cores: eight rows of x a pass
+  kFloats,  // a thread to a lane: F32, F16, BF16
+};
 
 struct GemvShape {
   TensorType type = TensorType::kF32;
   ActivationClass activation = ActivationClass::kF32;  // of the type
-  std::uint32_t x_sum_values = 0;                      // values of one staged sum of x; 0 for float types
+  std::uint32_t x_sum_values = 0;  // of the sums of x that the type wants: 16, 32; 0 for float types
   std::uint32_t weight_rows = 0;
   std::uint32_t cols = 0;
   std::uint32_t groups = 0;
@@ -34,17 +43,20 @@ struct GemvCard {
 };
 
 struct GemvPlan {
-  std::uint32_t tile_rows = 0;  // a power of two, 1 .. 32
+  GemvMethod method = GemvMethod::kBlocks;
+  std::uint32_t threads = 0;
+  std::uint32_t tile_rows = 0;  // a power of two, 1 .. 32; kMma: 16 or 32
   std::uint32_t log_tile_rows = 0;
-  std::uint32_t pass_rows = 0;    // 1, 2, 4 or 8
+  std::uint32_t pass_rows = 0;    // kBlocks: 1; kMma: 8; kFloats: 1, 2, 4 or 8
   std::uint32_t tiles = 0;        // thread blocks of one group
   std::uint32_t w_row_bytes = 0;  // in the matrix
   std::uint32_t w_stride = 0;     // in shared memory
-  std::uint32_t x_offset = 0;     // the staged rows of x: x_rows.h for blocks, f32 [cols] for float types
-  std::uint32_t x_stride = 0;
-  std::uint32_t x_d_offset = 0;
-  std::uint32_t x_sums_offset = 0;
-  std::uint32_t v_offset = 0;  // chunk values f32 [blocks of a row, pass_rows, tile_rows]; block types only
+  std::uint32_t x_row_bytes = 0;  // that a card row begins with and the type needs (kernels/cuda/weights/card_rows.h)
+  std::uint32_t x_stride = 0;     // in shared memory
+  std::uint32_t x_offset = 0;     // [x_buffers, pass_rows]
+  std::uint32_t x_buffers = 0;    // 2: the next pass's rows arrive while one is computed
+  std::uint32_t v_offset = 0;     // chunk values f32 [blocks of a row, pass_rows, v_stride]; not for kFloats
+  std::uint32_t v_stride = 0;
   std::uint32_t shared_bytes = 0;
 };
 

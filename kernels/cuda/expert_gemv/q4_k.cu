@@ -1,8 +1,7 @@
 #include "kernels/cuda/expert_gemv/block_kernel.cuh"
-#include "kernels/cuda/weights/k_types.h"
 
 namespace terrace::kernels::cuda {
 
-void launch_gemv_q4_k(const GemvKernelArgs& args, CUstream_st* stream) { launch_gemv_blocks<Q4K, 256>(args, stream); }
+void launch_gemv_q4_k(const GemvKernelArgs& args, CUstream_st* stream) { launch_gemv_blocks<Q4K>(args, stream); }
 
 }  // namespace terrace::kernels::cuda

@@ -1,60 +1,64 @@
-// What one thread makes of one block of Q8_0 or Q4_0 and the x blocks of J rows: v_c of docs/numerics.md 3.1. Blocks
-// have 32 values and lie at even addresses. Layouts: kernels/cpu/<type>/block.h.
+// What a card makes of blocks of Q8_0 and Q4_0: v_c of docs/numerics.md 3.1. Blocks have 32 values, a scale in front,
+// and lie at even addresses. Layouts: kernels/cpu/<type>/block.h.
 #pragma once
 
 #include "kernels/cuda/portable.h"
-#include "kernels/cuda/weights/x_rows.h"
+#include "kernels/cuda/weights/card_rows.h"
+#include "kernels/cuda/weights/k_types.h"
 
 namespace terrace::kernels::cuda {
 
-struct Q8_0 {
-  static constexpr int kBlockBytes = 34;
+template <class Type>
+struct SmallType {
+  static constexpr BlockFamily kFamily = BlockFamily::kSmall;
   static constexpr int kValues = 32;
   static constexpr int kXSumValues = 32;
 
-  template <int J>
-  TERRACE_DEVICE static void values(const std::uint8_t* block, const XRows& x, std::uint32_t c, float (&v)[J]) {
-    const HalfAlignedWords words(block + 2);
-    std::uint32_t q[8];
-    TERRACE_UNROLL
-    for (int i = 0; i < 8; ++i) q[i] = words.at(4 * i);
-    const float d = f16_value(words.half_at(-2));
-    TERRACE_UNROLL
-    for (int j = 0; j < J; ++j) {
-      const Words4 a = load4(x.q(j, 32 * c)), b = load4(x.q(j, 32 * c + 16));
-      std::int32_t sum = 0;
-      TERRACE_UNROLL
-      for (int i = 0; i < 4; ++i) sum = dot4(q[i], a.w[i], dot4(q[4 + i], b.w[i], sum));
-      v[j] = (d * x.d(j, c)) * static_cast<float>(sum);
+  TERRACE_DEVICE static float scale(const HalfAlignedWords& words) { return f16_value(words.half_at(-2)); }
+
+  // v_c from the sum over code * x and the sum of x.
+  TERRACE_DEVICE static float value(float d, std::int32_t sum, const std::uint8_t* x_sum, float dx) {
+    if constexpr (Type::kOffset != 0) {
+      std::int16_t sum_of_x;
+      std::memcpy(&sum_of_x, x_sum, sizeof sum_of_x);
+      sum -= Type::kOffset * sum_of_x;
     }
+    return (d * dx) * static_cast<float>(sum);
+  }
+
+  TERRACE_DEVICE static float value(const std::uint8_t* block, const CardRows& x, std::uint32_t c) {
+    const HalfAlignedWords words(block + 2);
+    const Words4 a = load4(x.q(0, 32 * c)), b = load4(x.q(0, 32 * c + 16));
+    std::int32_t sum = 0;
+    TERRACE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t first, second;
+      Type::codes(words, i, first, second);
+      sum = dot4(first, a.w[i], dot4(second, b.w[i], sum));
+    }
+    return value(scale(words), sum, x.sums(0, c), x.d(0, c));
   }
 };
 
-struct Q4_0 {
-  static constexpr int kBlockBytes = 18;
-  static constexpr int kValues = 32;
-  static constexpr int kXSumValues = 32;
+struct Q8_0 : SmallType<Q8_0> {
+  static constexpr int kBlockBytes = 34;
+  static constexpr int kOffset = 0;
 
-  template <int J>
-  TERRACE_DEVICE static void values(const std::uint8_t* block, const XRows& x, std::uint32_t c, float (&v)[J]) {
-    const HalfAlignedWords words(block + 2);
-    std::uint32_t nibbles[4];
-    TERRACE_UNROLL
-    for (int i = 0; i < 4; ++i) nibbles[i] = words.at(4 * i);
-    const float d = f16_value(words.half_at(-2));
-    TERRACE_UNROLL
-    for (int j = 0; j < J; ++j) {
-      const Words4 a = load4(x.q(j, 32 * c)), b = load4(x.q(j, 32 * c + 16));
-      std::int16_t x_sum;
-      std::memcpy(&x_sum, x.sums(j, c), sizeof x_sum);
-      std::int32_t sum = -8 * x_sum;
-      TERRACE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        sum = dot4(nibbles[i] & 0x0f0f0f0fu, a.w[i], sum);
-        sum = dot4(nibbles[i] >> 4 & 0x0f0f0f0fu, b.w[i], sum);
-      }
-      v[j] = (d * x.d(j, c)) * static_cast<float>(sum);
-    }
+  // Codes of values 4i .. 4i + 3, and of those 16 further.
+  TERRACE_DEVICE static void codes(const HalfAlignedWords& words, int i, std::uint32_t& first, std::uint32_t& second) {
+    first = words.at(4 * i);
+    second = words.at(16 + 4 * i);
+  }
+};
+
+struct Q4_0 : SmallType<Q4_0> {
+  static constexpr int kBlockBytes = 18;
+  static constexpr int kOffset = 8;
+
+  TERRACE_DEVICE static void codes(const HalfAlignedWords& words, int i, std::uint32_t& first, std::uint32_t& second) {
+    const std::uint32_t nibbles = words.at(4 * i);
+    first = nibbles & 0x0f0f0f0fu;
+    second = nibbles >> 4 & 0x0f0f0f0fu;
   }
 };
 

@@ -30,8 +30,14 @@ void expect_sound(const GemvPlan& plan, const GemvShape& s, const GemvCard& card
   EXPECT_GE(plan.w_stride, plan.w_row_bytes + 14 + 3);  // a row begins anywhere within 16 bytes
   EXPECT_EQ(plan.w_stride % 32, 16u);
   EXPECT_EQ(plan.x_offset, plan.w_stride * plan.tile_rows);
-  EXPECT_EQ(plan.x_offset % 16 + plan.x_stride % 16 + plan.x_d_offset % 16 + plan.x_sums_offset % 16, 0u);
-  EXPECT_EQ(plan.v_offset, plan.x_offset + plan.x_stride * plan.pass_rows);
+  EXPECT_EQ(plan.x_offset % 16, 0u);
+  EXPECT_EQ(plan.x_stride % 32, 16u);
+  EXPECT_GE(plan.x_stride, plan.x_row_bytes);
+  EXPECT_LE(plan.x_buffers, s.max_rows > plan.pass_rows ? 2u : 1u);
+  EXPECT_GE(plan.x_buffers, 1u);
+  EXPECT_EQ(plan.v_offset, plan.x_offset + plan.x_stride * plan.pass_rows * plan.x_buffers);
+  EXPECT_TRUE(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 256) << plan.threads;
+  EXPECT_TRUE(plan.method != GemvMethod::kMma || plan.tile_rows % 16 == 0);
   EXPECT_LE(plan.v_offset, plan.shared_bytes);
   EXPECT_LE(plan.shared_bytes, card.shared_bytes_per_block);
 }
@@ -50,6 +56,15 @@ TEST(CudaGemvPlan, ShapesOfModels_GiveSoundPlansOnBothCards) {
           ASSERT_TRUE(plan.ok()) << info(type).name << " " << cols << ": " << plan.error().text();
           expect_sound(*plan, s, card);
         }
+}
+
+TEST(CudaGemvPlan, LongFloatRows_RunWithFewerRowsAPass) {
+  for (const std::uint32_t cols : {2048u, 12288u, 20736u}) {
+    const GemvShape s = shape(TensorType::kF32, 5, cols, 1, 5);
+    const auto plan = plan_gemv(s, kH200);
+    ASSERT_TRUE(plan.ok()) << plan.error().text();
+    expect_sound(*plan, s, kH200);
+  }
 }
 
 TEST(CudaGemvPlan, ALongRow_StillRunsWithFewerRows) {
@@ -82,7 +97,7 @@ TEST(CudaGemvPlan, ExpertsOfTheLargeModel_KeepThreeBlocksToAMultiprocessor) {
     const auto plan = plan_gemv(shape(TensorType::kQ4_K, 768, 2048, 128, rows), kH200);
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan->tile_rows, 32u);
-    EXPECT_EQ(plan->pass_rows, rows);
+    EXPECT_EQ(plan->method, rows == 1 ? GemvMethod::kBlocks : GemvMethod::kMma);
     EXPECT_LE(3 * (plan->shared_bytes + 1024), 228u * 1024);
   }
 }
