@@ -75,6 +75,18 @@ TERRACE_DEVICE float fused(float a, float b, float c) {
 #endif
 }
 
+// A T from a place that is aligned for it. (Copied byte by byte the compiler would not know that it is.)
+template <class T>
+TERRACE_DEVICE T load_aligned(const std::uint8_t* at) {
+#ifdef __CUDA_ARCH__
+  return *reinterpret_cast<const T*>(at);
+#else
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+#endif
+}
+
 // Four words from a 16-byte aligned place: one load on the card.
 struct alignas(16) Words4 {
   std::uint32_t w[4];
@@ -111,9 +123,7 @@ class HalfAlignedWords {
   }
   // The 16 bits at byte `offset`, an even number from the block's begin.
   TERRACE_DEVICE std::uint32_t half_at(int offset) const {
-    std::uint16_t half;
-    std::memcpy(&half, aligned_ + offset + (selector_ == 0x5432 ? 2 : 0), sizeof half);
-    return half;
+    return load_aligned<std::uint16_t>(aligned_ + offset + (selector_ == 0x5432 ? 2 : 0));
   }
 
  private:

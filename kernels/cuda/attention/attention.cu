@@ -1,7 +1,8 @@
 // A thread block takes one split for up to kHeads query heads of one KV head, and one row of q after the other that its
 // tile holds. K and V of the split are brought to shared memory first, all copies at once: one row's chains are short,
 // so what counts is that nothing waits for memory twice. Scores: a thread to a key, whose 32 neighbours lie side by
-// side in the transposed K. Values: a thread to a dimension and one or four heads.
+// side in the transposed K. Values: a thread to a dimension and one or four heads. Where rows are many a thread takes
+// two keys and two dimensions: what it reads of q and p then serves twice.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/device/launch.h"
@@ -11,11 +12,7 @@
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kTeam = kSplitPositions;  // threads that take a row: one to a key
-constexpr std::uint32_t kWarps = kTeam / 32;      // of a team
-constexpr std::uint32_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
 constexpr std::uint32_t kFewHeads = 2, kManyHeads = 8;  // of one thread block
-constexpr std::uint32_t kPromptTeams = 4;               // rows at once: they hide each other's latencies
 constexpr std::uint32_t kPromptRows = 16;               // of a tile
 constexpr std::uint32_t kMaxHeadValues = 1024;
 
@@ -25,6 +22,22 @@ __device__ __forceinline__ float widened(Stored value) {
     return value;
   } else {
     return __half2float(value);
+  }
+}
+
+// n neighbouring values, widened.
+template <std::uint32_t n, class Stored>
+__device__ __forceinline__ void load_widened(const Stored* at, float (&values)[n]) {
+  if constexpr (n == 1) {
+    values[0] = widened(*at);
+  } else if constexpr (sizeof(Stored) == sizeof(float)) {
+    const float2 pair = *reinterpret_cast<const float2*>(at);
+    values[0] = pair.x;
+    values[1] = pair.y;
+  } else {
+    const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(at));
+    values[0] = pair.x;
+    values[1] = pair.y;
   }
 }
 
@@ -68,21 +81,36 @@ __device__ float* partial(const AttentionArgs& args, std::uint32_t row, std::uin
 struct SharedLayout {
   std::uint32_t p, maxima, team, k, v, total;
 };
-__host__ __device__ SharedLayout shared_layout(const KvCache& cache, std::uint32_t n_heads, std::uint32_t n_teams,
-                                               bool staged) {
+// How a thread block is made up: teams take a row each, at once; a team's threads take kKeys neighbouring keys each,
+// and as many dimensions.
+template <std::uint32_t kHeadsOfBlock, std::uint32_t kTeamsOfBlock, std::uint32_t kKeysOfThread>
+struct Crew {
+  static constexpr std::uint32_t kHeads = kHeadsOfBlock, kTeams = kTeamsOfBlock, kKeys = kKeysOfThread;
+  static constexpr std::uint32_t kTeam = kSplitPositions / kKeys;  // threads of a team
+  static constexpr std::uint32_t kWarps = kTeam / 32;
+};
+using DecodeCrew = Crew<kFewHeads, 1, 1>;
+using BatchCrew = Crew<kManyHeads, 1, 1>;
+using PromptCrew = Crew<kManyHeads, 8, 2>;
+using WidePromptCrew = Crew<kManyHeads, 4, 2>;  // for heads that leave no room for eight teams
+
+template <class C>
+__host__ __device__ SharedLayout shared_layout(const KvCache& cache, bool staged) {
   SharedLayout at{};
   const auto values = static_cast<std::uint32_t>(kSplitPositions * bytes(cache.type));
-  at.p = cache.head_dim * n_heads * 4;
-  at.maxima = at.p + kSplitPositions * n_heads * 4;
-  at.team = at.maxima + kWarps * n_heads * 4;
-  at.k = at.team * n_teams;
+  at.p = cache.head_dim * C::kHeads * 4;
+  at.maxima = at.p + kSplitPositions * C::kHeads * 4;
+  at.team = at.maxima + C::kWarps * C::kHeads * 4;
+  at.k = at.team * C::kTeams;
   at.v = at.k + (staged ? cache.head_dim * values : 0);
   at.total = at.v + (staged ? cache.value_dim * values : 0);
   return at;
 }
 
-template <class Stored, std::uint32_t kHeads, bool kStaged>
+template <class Stored, class C, bool kStaged>
 struct Split {
+  static constexpr std::uint32_t kHeads = C::kHeads, kKeys = C::kKeys, kTeam = C::kTeam, kWarps = C::kWarps;
+
   const AttentionArgs& args;
   std::uint32_t split, kv_head, first_head, n_heads;  // first_head and n_heads: of this thread block
   std::uint8_t* shared;
@@ -115,9 +143,7 @@ struct Split {
   // Starts the copies of the blocks that hold n_keys keys.
   __device__ __forceinline__ void stage(std::uint32_t n_keys) const {
     const std::uint32_t n_blocks = (n_keys + kKvBlockPositions - 1) / kKvBlockPositions;
-#pragma unroll
-    for (std::uint32_t b = 0; b < kSplitBlocks; ++b) {
-      if (b >= n_blocks) break;
+    for (std::uint32_t b = 0; b < n_blocks; ++b) {
       copy(k_block(b), in_cache(args.cache.k, b, args.cache.head_dim), args.cache.head_dim);
       copy(v_block(b), in_cache(args.cache.v, b, args.cache.value_dim), args.cache.value_dim);
     }
@@ -140,32 +166,42 @@ struct Split {
         q()[d * kHeads + h] = h < n_heads ? from[h * head_dim + d] : 0.0f;
   }
 
-  // s of this thread's key; a key behind the row's last has -infinity, which enters only the maximum.
-  __device__ __forceinline__ Floats<kHeads> scores(std::uint32_t n_keys) const {
-    Floats<kHeads> s{};
-    const std::uint32_t key = me();
-    if (key >= n_keys) {
+  // s of this thread's keys; a key behind the row's last has -infinity, which enters only the maximum.
+  struct Scores {
+    Floats<kHeads> of[kKeys];
+  };
+  __device__ __forceinline__ Scores scores(std::uint32_t n_keys) const {
+    Scores s{};
+    const std::uint32_t key = me() * kKeys;
+    if (key < n_keys) dot_keys(key, s);
 #pragma unroll
-      for (std::uint32_t h = 0; h < kHeads; ++h) s.v[h] = -__int_as_float(0x7f800000);
-      return s;
-    }
+    for (std::uint32_t i = 0; i < kKeys; ++i)
+#pragma unroll
+      for (std::uint32_t h = 0; h < kHeads; ++h)
+        s.of[i].v[h] = key + i < n_keys ? s.of[i].v[h] * args.scale : -__int_as_float(0x7f800000);
+    return s;
+  }
+  __device__ __forceinline__ void dot_keys(std::uint32_t key, Scores& s) const {
     const Stored* k = k_block(key / kKvBlockPositions) + key % kKvBlockPositions;
     const int head_dim = static_cast<int>(args.cache.head_dim);
 #pragma unroll 8
     for (int d = 0; d < head_dim; ++d) {
-      const float kd = widened(k[d * static_cast<int>(kKvBlockPositions)]);
+      float kd[kKeys];
+      load_widened<kKeys>(k + d * static_cast<int>(kKvBlockPositions), kd);
       const Floats<kHeads> qd = load<kHeads>(q() + d * kHeads);
 #pragma unroll
-      for (std::uint32_t h = 0; h < kHeads; ++h) s.v[h] = fused(kd, qd.v[h], s.v[h]);
-    }
+      for (std::uint32_t i = 0; i < kKeys; ++i)
 #pragma unroll
-    for (std::uint32_t h = 0; h < kHeads; ++h) s.v[h] = s.v[h] * args.scale;
-    return s;
+        for (std::uint32_t h = 0; h < kHeads; ++h) s.of[i].v[h] = fused(kd[i], qd.v[h], s.of[i].v[h]);
+    }
   }
 
-  __device__ __forceinline__ Floats<kHeads> largest(Floats<kHeads> s) const {
+  __device__ __forceinline__ Floats<kHeads> largest(const Scores& scores) const {
+    Floats<kHeads> s = scores.of[0];
 #pragma unroll
     for (std::uint32_t h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (std::uint32_t i = 1; i < kKeys; ++i) s.v[h] = fmaxf(s.v[h], scores.of[i].v[h]);
 #pragma unroll
       for (int apart = 1; apart < 32; apart *= 2) s.v[h] = fmaxf(s.v[h], __shfl_xor_sync(~0u, s.v[h], apart));
       if (me() % 32 == 0) maxima()[me() / 32 * kHeads + h] = s.v[h];
@@ -181,17 +217,19 @@ struct Split {
     return max;
   }
 
-  // p of this thread's key to shared memory; their sums in 16 lanes by position; maxima and sums to the results.
-  __device__ __forceinline__ void weigh(std::uint32_t row, std::uint32_t n_keys, const Floats<kHeads>& s,
+  // p of this thread's keys to shared memory; their sums in 16 lanes by position; maxima and sums to the results.
+  __device__ __forceinline__ void weigh(std::uint32_t row, std::uint32_t n_keys, const Scores& s,
                                         const Floats<kHeads>& max) const {
     constexpr std::uint32_t kStore = kHeads == kFewHeads ? kFewHeads : 4;  // floats of one store
 #pragma unroll
-    for (std::uint32_t h = 0; h < kHeads; h += kStore) {
-      Floats<kStore> weights;
+    for (std::uint32_t i = 0; i < kKeys; ++i)
 #pragma unroll
-      for (std::uint32_t i = 0; i < kStore; ++i) weights.v[i] = exp_exact(s.v[h + i] - max.v[h + i]);
-      *reinterpret_cast<Floats<kStore>*>(p() + me() * kHeads + h) = weights;
-    }
+      for (std::uint32_t h = 0; h < kHeads; h += kStore) {
+        Floats<kStore> weights;
+#pragma unroll
+        for (std::uint32_t n = 0; n < kStore; ++n) weights.v[n] = exp_exact(s.of[i].v[h + n] - max.v[h + n]);
+        *reinterpret_cast<Floats<kStore>*>(p() + (me() * kKeys + i) * kHeads + h) = weights;
+      }
     __syncthreads();
     if (me() >= kHeads * kLanes) return;
     const std::uint32_t h = me() / kLanes, own = me() % kLanes;
@@ -211,24 +249,34 @@ struct Split {
 
   __device__ __forceinline__ void add_values(std::uint32_t row, std::uint32_t n_keys) const {
     constexpr std::uint32_t kOwn = kHeads == kFewHeads ? 1 : 4;  // heads of a thread
-    const std::uint32_t value_dim = args.cache.value_dim;
-    for (std::uint32_t i = me(); i < value_dim * (kHeads / kOwn); i += kTeam) {
-      const std::uint32_t d = i % value_dim, first = i / value_dim * kOwn;
-      Floats<kOwn> o{};
-      for (std::uint32_t start = 0; start < n_keys; start += kKvBlockPositions) {
-        const Stored* v = v_block(start / kKvBlockPositions) + d;
-        const int n = static_cast<int>(min(static_cast<std::uint32_t>(kKvBlockPositions), n_keys - start));
-#pragma unroll 8
-        for (int t = 0; t < n; ++t) {
-          const float vd = widened(v[t * static_cast<int>(value_dim)]);
-          const Floats<kOwn> w = load<kOwn>(p() + (start + t) * kHeads + first);
-#pragma unroll
-          for (std::uint32_t h = 0; h < kOwn; ++h) o.v[h] = fused(w.v[h], vd, o.v[h]);
-        }
-      }
+    constexpr std::uint32_t kDims = kKeys;
+    const std::uint32_t value_dim = args.cache.value_dim, n_dims = value_dim / kDims;
+    for (std::uint32_t item = me(); item < n_dims * (kHeads / kOwn); item += kTeam) {
+      const std::uint32_t d = item % n_dims * kDims, first = item / n_dims * kOwn;
+      Floats<kOwn> o[kDims] = {};
+      for (std::uint32_t start = 0; start < n_keys; start += kKvBlockPositions)
+        add_block(v_block(start / kKvBlockPositions) + d, p() + start * kHeads + first,
+                  min(static_cast<std::uint32_t>(kKvBlockPositions), n_keys - start), o);
 #pragma unroll
       for (std::uint32_t h = 0; h < kOwn; ++h)
-        if (first + h < n_heads && n_keys > 0) partial(args, row, first_head + first + h, split)[d] = o.v[h];
+#pragma unroll
+        for (std::uint32_t i = 0; i < kDims; ++i)
+          if (first + h < n_heads && n_keys > 0) partial(args, row, first_head + first + h, split)[d + i] = o[i].v[h];
+    }
+  }
+  template <std::uint32_t kOwn, std::uint32_t kDims>
+  __device__ __forceinline__ void add_block(const Stored* v, const float* weights, std::uint32_t n_keys,
+                                            Floats<kOwn> (&o)[kDims]) const {
+    const int n = static_cast<int>(n_keys), value_dim = static_cast<int>(args.cache.value_dim);
+#pragma unroll 8
+    for (int t = 0; t < n; ++t) {
+      float vd[kDims];
+      load_widened<kDims>(v + t * value_dim, vd);
+      const Floats<kOwn> w = load<kOwn>(weights + t * static_cast<int>(kHeads));
+#pragma unroll
+      for (std::uint32_t i = 0; i < kDims; ++i)
+#pragma unroll
+        for (std::uint32_t h = 0; h < kOwn; ++h) o[i].v[h] = fused(w.v[h], vd[i], o[i].v[h]);
     }
   }
 
@@ -237,7 +285,7 @@ struct Split {
     load_q(row);
     if constexpr (kStaged) asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
-    const Floats<kHeads> s = scores(n_keys);
+    const Scores s = scores(n_keys);
     weigh(row, n_keys, s, largest(s));
     add_values(row, n_keys);
   }
@@ -250,21 +298,21 @@ __device__ std::uint32_t keys_in_split(const AttentionArgs& args, std::uint32_t 
 }
 
 // Grid: (splits, KV heads * parts of their query heads, tiles of tile_rows rows).
-template <class Stored, std::uint32_t kHeads, std::uint32_t kTeams, bool kStaged>
-__global__ void __launch_bounds__(kTeam* kTeams) attend_split(const AttentionArgs args, std::uint32_t tile_rows) {
+template <class Stored, class C, bool kStaged>
+__global__ void __launch_bounds__(C::kTeam* C::kTeams) attend_split(const AttentionArgs args, std::uint32_t tile_rows) {
   extern __shared__ __align__(16) std::uint8_t shared[];
-  const std::uint32_t shared_by = args.n_heads / args.cache.n_kv_heads, parts = (shared_by + kHeads - 1) / kHeads;
-  const std::uint32_t kv_head = blockIdx.y / parts, part = blockIdx.y % parts * kHeads;
+  const std::uint32_t shared_by = args.n_heads / args.cache.n_kv_heads, parts = (shared_by + C::kHeads - 1) / C::kHeads;
+  const std::uint32_t kv_head = blockIdx.y / parts, part = blockIdx.y % parts * C::kHeads;
   const std::uint32_t first_key = blockIdx.x * kSplitPositions;
   const std::uint32_t end = min(args.n_rows, (blockIdx.z + 1) * tile_rows);
-  Split<Stored, kHeads, kStaged> split{args,
-                                       blockIdx.x,
-                                       kv_head,
-                                       kv_head * shared_by + part,
-                                       min(kHeads, shared_by - part),
-                                       shared,
-                                       shared_layout(args.cache, kHeads, kTeams, kStaged),
-                                       nullptr};
+  Split<Stored, C, kStaged> split{args,
+                                  blockIdx.x,
+                                  kv_head,
+                                  kv_head * shared_by + part,
+                                  min(C::kHeads, shared_by - part),
+                                  shared,
+                                  shared_layout<C>(args.cache, kStaged),
+                                  nullptr};
   // Rows of one stream that follow each other share what is staged.
   for (std::uint32_t row = blockIdx.z * tile_rows; row < end;) {
     std::uint32_t last = row, most = keys_in_split(args, row, first_key);
@@ -277,8 +325,8 @@ __global__ void __launch_bounds__(kTeam* kTeams) attend_split(const AttentionArg
       continue;
     }
     if constexpr (kStaged) split.stage(most);
-    for (; row <= last; row += kTeams) {
-      const std::uint32_t own = row + threadIdx.x / kTeam;
+    for (; row <= last; row += C::kTeams) {
+      const std::uint32_t own = row + threadIdx.x / C::kTeam;
       split.run_row(min(own, last), own <= last ? keys_in_split(args, own, first_key) : 0);
       __syncthreads();
     }
@@ -319,7 +367,7 @@ bool is_possible(const AttentionArgs& args) {
   const KvCache& cache = args.cache;
   return args.n_rows > 0 && args.n_rows <= kMaxGridRows && args.max_keys > 0 && cache.n_kv_heads > 0 &&
          args.n_heads > 0 && args.n_heads % cache.n_kv_heads == 0 && args.n_heads <= kMaxGridRows &&
-         cache.head_dim > 0 && cache.head_dim <= kMaxHeadValues && cache.value_dim > 0 &&
+         cache.head_dim > 0 && cache.head_dim <= kMaxHeadValues && cache.value_dim > 0 && cache.value_dim % 2 == 0 &&
          args.max_keys <= std::uint64_t{cache.table_stride} * kKvBlockPositions;
 }
 
@@ -332,17 +380,22 @@ std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_head
 
 namespace {
 
-template <class Stored, std::uint32_t kHeads, std::uint32_t kTeams>
+template <class C>
+bool fits(const Stream& stream, const KvCache& cache) {
+  return shared_layout<C>(cache, true).total <= stream.card().shared_bytes_per_block;
+}
+
+template <class Stored, class C>
 void launch_splits(const Stream& stream, const AttentionArgs& args, std::uint32_t tile_rows) {
   const KvCache& cache = args.cache;
-  const std::uint32_t parts = divide_up(args.n_heads / cache.n_kv_heads, kHeads);
+  const std::uint32_t parts = divide_up(args.n_heads / cache.n_kv_heads, C::kHeads);
   const dim3 grid(divide_up(args.max_keys, kSplitPositions), cache.n_kv_heads * parts,
                   divide_up(args.n_rows, tile_rows));
-  const bool staged = shared_layout(cache, kHeads, kTeams, true).total <= stream.card().shared_bytes_per_block;
-  const auto kernel = staged ? attend_split<Stored, kHeads, kTeams, true> : attend_split<Stored, kHeads, kTeams, false>;
-  const std::uint32_t shared_bytes = shared_layout(cache, kHeads, kTeams, staged).total;
+  const bool staged = fits<C>(stream, cache);
+  const auto kernel = staged ? attend_split<Stored, C, true> : attend_split<Stored, C, false>;
+  const std::uint32_t shared_bytes = shared_layout<C>(cache, staged).total;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  kernel<<<grid, kTeam * kTeams, shared_bytes, stream.native()>>>(args, tile_rows);
+  kernel<<<grid, C::kTeam * C::kTeams, shared_bytes, stream.native()>>>(args, tile_rows);
 }
 
 // Few rows: many thread blocks of few heads. Many: tiles of rows that share what is staged.
@@ -351,9 +404,10 @@ void launch_splits(const Stream& stream, const AttentionArgs& args) {
   const std::uint64_t blocks = std::uint64_t{divide_up(args.max_keys, kSplitPositions)} * args.cache.n_kv_heads *
                                divide_up(args.n_heads / args.cache.n_kv_heads, kManyHeads) * args.n_rows;
   const std::uint64_t multiprocessors = stream.card().multiprocessors;
-  if (blocks < 2 * multiprocessors) return launch_splits<Stored, kFewHeads, 1>(stream, args, 1);
-  if (blocks < kPromptRows * multiprocessors) return launch_splits<Stored, kManyHeads, 1>(stream, args, 1);
-  launch_splits<Stored, kManyHeads, kPromptTeams>(stream, args, kPromptRows);
+  if (blocks < 2 * multiprocessors) return launch_splits<Stored, DecodeCrew>(stream, args, 1);
+  if (blocks < kPromptRows * multiprocessors) return launch_splits<Stored, BatchCrew>(stream, args, 1);
+  if (fits<PromptCrew>(stream, args.cache)) return launch_splits<Stored, PromptCrew>(stream, args, kPromptRows);
+  launch_splits<Stored, WidePromptCrew>(stream, args, kPromptRows);
 }
 
 }  // namespace

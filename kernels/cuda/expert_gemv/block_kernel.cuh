@@ -14,8 +14,8 @@ __device__ __forceinline__ CardRows card_rows(const Tile& tile, std::uint32_t bu
   return {tile.x_buffer(buffer), tile.plan().x_stride, at.d, Type::kXSumValues == 16 ? at.sums16 : at.sums32};
 }
 
-// One row of x: a thread takes (weight row, block), rows fastest, so that a warp reads one x block for its 32 weight
-// rows, a broadcast. Grid: (tiles of a matrix, groups).
+// One row of x a pass: a thread takes (weight row, block), rows fastest, so that a warp reads one x block for its 32
+// weight rows, a broadcast. Grid: (tiles of a matrix, groups).
 template <class Type>
 __global__ void __launch_bounds__(256) gemv_blocks(const GemvKernelArgs args) {
   extern __shared__ __align__(16) std::uint8_t shared[];

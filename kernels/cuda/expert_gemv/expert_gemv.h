@@ -3,8 +3,9 @@
 //
 // Result   y equals kernels/cpu/<type>/reference.cpp by ==, whatever shares the launch (docs/numerics.md 3, P1, P4).
 // Types    Q8_0, Q4_0, Q3_K, Q4_K, Q5_K, Q6_K, F32, F16, BF16, as they lie in the file.
-// Cost     A matrix is read once for all rows of its group: one row by dp4a, more by int8 tensor cores, eight at a
-// time. Threads  As Stream. Launches only; nothing waits and nothing is allocated.
+// Cost     A matrix is read once for all rows of its group, which take it one by one while they are few and eight at a
+//          time on int8 tensor cores when they are more.
+// Threads  As Stream. Launches only; nothing waits and nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace terrace::kernels::cuda {
 
 // Lies in the card's memory, so that a step captured once can be replayed with other experts.
 struct GemvGroup {
-  const std::byte* w = nullptr;  // card memory, 16-byte aligned: [weight_rows, cols], rows without gaps
+  const std::byte* w = nullptr;  // card memory, 16-byte aligned: [weight_rows, cols], rows without gaps; read
+                                 // up to the next multiple of 16 bytes
   std::uint32_t first = 0;       // the group's rows are first .. first + n - 1
   std::uint32_t n = 0;           // 0: the group is passed over
 };

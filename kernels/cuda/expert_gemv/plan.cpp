@@ -64,7 +64,9 @@ std::uint64_t lay_out(const GemvShape& shape, const Cut& cut, std::uint32_t tile
   plan.v_offset = static_cast<std::uint32_t>(v_offset);
   const std::uint64_t values =
       cut.method == GemvMethod::kFloats ? 0 : std::uint64_t{blocks_of_row(shape)} * cut.pass_rows;
-  const std::uint64_t total = v_offset + values * plan.v_stride * sizeof(float);
+  const std::uint64_t barrier_offset = (v_offset + values * plan.v_stride * sizeof(float) + 15) / 16 * 16;
+  plan.barrier_offset = static_cast<std::uint32_t>(barrier_offset);
+  const std::uint64_t total = barrier_offset + 16;
   plan.shared_bytes = static_cast<std::uint32_t>(total);
   return total;
 }
@@ -98,10 +100,13 @@ constexpr Cut kBlockCuts[] = {{GemvMethod::kMma, kMmaRows, 2, 16, 16},
                               {GemvMethod::kBlocks, 1, 2, 1, 8},
                               {GemvMethod::kBlocks, 1, 1, 1, 8}};
 
-// Whether a cut is meant for so many rows of x: a pass of floats is at least half full, and two rows are enough for the
-// tensor cores.
+// The tensor cores take eight rows at a time, live or not; up to this many, passes of one row still hide behind the
+// weights' arrival.
+constexpr std::uint32_t kMaxRowsByBlocks = 3;
+
+// Whether a cut is meant for so many rows of x: a pass of floats is at least half full.
 bool suits(const Cut& cut, std::uint32_t max_rows) {
-  return cut.method == GemvMethod::kMma ? max_rows > 1 : cut.pass_rows < 2 * max_rows;
+  return cut.method == GemvMethod::kMma ? max_rows > kMaxRowsByBlocks : cut.pass_rows < 2 * max_rows;
 }
 
 Cut choose_cut(const GemvShape& shape, const GemvCard& card) {

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kMmaRows = 8;
 constexpr std::uint32_t float_rows_of_thread(std::uint32_t pass_rows) { return pass_rows >= 4 ? 4 : 1; }
 
 enum class GemvMethod : std::uint8_t {
-  kBlocks,  // a thread to a block: one row of x, or rows too long for the next
+  kBlocks,  // a thread to a block: few rows of x, or rows too long for the next
   kMma,     // int8 tensor cores: eight rows of x a pass
   kFloats,  // a thread to a lane: F32, F16, BF16
 };
@@ -57,6 +57,7 @@ struct GemvPlan {
   std::uint32_t x_buffers = 0;    // 2: the next pass's rows arrive while one is computed
   std::uint32_t v_offset = 0;     // chunk values f32 [blocks of a row, pass_rows, v_stride]; not for kFloats
   std::uint32_t v_stride = 0;
+  std::uint32_t barrier_offset = 0;  // eight bytes for the copies' barrier
   std::uint32_t shared_bytes = 0;
 };
 

@@ -47,9 +47,7 @@ struct CardRows {
 
   TERRACE_DEVICE const std::uint8_t* q(int row, std::uint32_t value) const { return base + row * stride + value; }
   TERRACE_DEVICE float d(int row, std::uint32_t block) const {
-    float value;
-    std::memcpy(&value, base + row * stride + d_offset + block * sizeof value, sizeof value);
-    return value;
+    return load_aligned<float>(base + row * stride + d_offset + block * sizeof(float));
   }
   TERRACE_DEVICE const std::uint8_t* sums(int row, std::uint32_t index) const {
     return base + row * stride + sums_offset + index * sizeof(std::int16_t);

@@ -18,11 +18,7 @@ struct SmallType {
 
   // v_c from the sum over code * x and the sum of x.
   TERRACE_DEVICE static float value(float d, std::int32_t sum, const std::uint8_t* x_sum, float dx) {
-    if constexpr (Type::kOffset != 0) {
-      std::int16_t sum_of_x;
-      std::memcpy(&sum_of_x, x_sum, sizeof sum_of_x);
-      sum -= Type::kOffset * sum_of_x;
-    }
+    if constexpr (Type::kOffset != 0) sum -= Type::kOffset * load_aligned<std::int16_t>(x_sum);
     return (d * dx) * static_cast<float>(sum);
   }
 

@@ -38,7 +38,9 @@ void expect_sound(const GemvPlan& plan, const GemvShape& s, const GemvCard& card
   EXPECT_EQ(plan.v_offset, plan.x_offset + plan.x_stride * plan.pass_rows * plan.x_buffers);
   EXPECT_TRUE(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 256) << plan.threads;
   EXPECT_TRUE(plan.method != GemvMethod::kMma || plan.tile_rows % 16 == 0);
-  EXPECT_LE(plan.v_offset, plan.shared_bytes);
+  EXPECT_LE(plan.v_offset, plan.barrier_offset);
+  EXPECT_EQ(plan.barrier_offset % 16, 0u);
+  EXPECT_EQ(plan.barrier_offset + 16, plan.shared_bytes);
   EXPECT_LE(plan.shared_bytes, card.shared_bytes_per_block);
 }
 
