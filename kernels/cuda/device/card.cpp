@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/driver.h"
+#include "kernels/cuda/device/probe.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -63,6 +64,12 @@ Result<std::unique_ptr<Card>> Card::open(int index, std::uint64_t budget_bytes) 
   if (index < 0 || index >= count)
     return Error(ErrorCode::kNotFound, fmt::format("there is no card {}: this machine has {}", index, count));
   TERRACE_ASSIGN_OR_RETURN(CardInfo info, describe(index));
+  if (!has_code_for_current_card())
+    return Error(ErrorCode::kUnsupported,
+                 fmt::format("card {} ({}) is of architecture {}{}, this build has kernels for {}: build it with "
+                             "-DTERRACE_CUDA_ARCHITECTURES={}{}",
+                             index, info.name, info.compute_major, info.compute_minor, TERRACE_CUDA_ARCHITECTURES,
+                             info.compute_major, info.compute_minor));
   const std::uint64_t budget = budget_bytes / kAlignment * kAlignment;
   if (budget > info.free_bytes)
     return Error(
