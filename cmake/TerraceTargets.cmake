@@ -2,7 +2,15 @@
 
 # Flags of every target. The numerics contract (docs/numerics.md) allows no contraction and no fast-math anywhere,
 # so these are set once, here, and for all.
-add_compile_options(-ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CXX>:-fno-fast-math>)
+foreach(warning -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
+endforeach()
+# The same for cards: no contraction, subnormals kept, division and square root rounded as IEEE says.
+foreach(flag -std=c++20 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+             -Werror=all-warnings -Xcompiler=-ffp-contract=off,-fno-fast-math)
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:${flag}>)
+endforeach()
 
 # terrace_add_library(<folder_name>
 #   HEADERS <public headers>  SOURCES <the rest>  PUBLIC <dependencies>  PRIVATE <dependencies>)
@@ -46,6 +54,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # (GCC bug 105593).
   list(APPEND TERRACE_AVX512_VNNI_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
+
+# terrace_add_cuda_library(<folder_name> ...): a library of kernels/cuda, where cards are built for at all. Sources may be
+# .cu; .cuh files are named among the SOURCES.
+function(terrace_add_cuda_library name)
+  if(TERRACE_HAS_CUDA)
+    terrace_add_library(${name} ${ARGN})
+    target_link_libraries(terrace_${name} PRIVATE CUDA::cudart_static)
+  endif()
+endfunction()
 
 # terrace_isa_sources(<target> <files>): sources of <target> that are compiled for one ISA, named by the file:
 # avx2.cpp, avx2_something.cpp, avx512_vnni.cpp. These files may use no inline std function (docs/architecture.md says

@@ -10,6 +10,6 @@ if [ "$version" != 14 ]; then
   echo "skipped: clang-format 14 is not installed (found: ${version:-none})"
   exit 77
 fi
-find common kernels coordinator tier_node tools tests -path tests/data -prune -o \( -name '*.h' -o -name '*.cpp' \) -print0 |
+find common kernels coordinator tier_node tools tests -path tests/data -prune -o \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 "$formatter" --dry-run -Werror
 echo "every file is formatted"

@@ -40,7 +40,9 @@ LIBRARIES = (
     (r"thread|future|fstream", r"(?!kernels/).*", "kernels start no threads and read no files"),
     (r"iostream", r"(coordinator|tier_node)/app/.*", "only programs print"),
     (r"(sys|linux|net|netinet|arpa)/.*", r"(?!kernels/).*", "kernels make no system calls"),
-    (r"fmt/.*", r".*", ""),
+    (r"fmt/.*", r"(?!.*\.cuh?$).*", "device code formats nothing"),
+    (r"cuda_runtime_api\.h", r"kernels/cuda/device/.*", "the driver's interface only in kernels/cuda/device"),
+    (r"cuda_fp16\.h", r"kernels/cuda/.*", "CUDA headers only in kernels/cuda"),
 )
 
 # What a file compiled for one instruction set may see, itself and through headers of ours: no inline std function, for
@@ -67,7 +69,7 @@ LONG_FILE = 500
 def product_files(root):
     for folder in PRODUCT:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".h", ".cpp"):
+            if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
                 yield path.relative_to(root).as_posix()
 
 
@@ -112,10 +114,24 @@ def check_library(name, header):
 
 
 def check_own_header_first(root, name, found):
-    own = name[:-4] + ".h"
-    if name.endswith(".cpp") and (root / own).is_file() and (not found or found[0][2] != own):
+    own = re.sub(r"\.(cpp|cu)$", ".h", name)
+    if own != name and (root / own).is_file() and (not found or found[0][2] != own):
         return f'its first #include is "{own}", which proves that the header stands alone'
     return None
+
+
+def check_device_header(root, name, found):
+    """No target compiles a .cuh alone, so one .cu beside it has to begin with it; only device code sees it."""
+    for _, quoted, header in found:
+        if quoted and header.endswith(".cuh") and not name.endswith((".cu", ".cuh")):
+            return f"{header} is device code: only .cu and .cuh files include it"
+    if not name.endswith(".cuh"):
+        return None
+    for source in sorted((root / name).parent.rglob("*.cu")):
+        first = next(includes(read(root, source.relative_to(root).as_posix())), None)
+        if first and first[2] == name:
+            return None
+    return "no .cu of its folder begins with this header, which would prove that it stands alone"
 
 
 def isa_closure(root, name):
@@ -146,9 +162,9 @@ def check_file(root, name):
         problem = check_ours(root, name, header) if quoted else check_library(name, header)
         if problem:
             yield f"{name}:{number}: {header}: {problem}"
-    problem = check_own_header_first(root, name, found)
-    if problem:
-        yield f"{name}:1: {problem}"
+    for problem in (check_own_header_first(root, name, found), check_device_header(root, name, found)):
+        if problem:
+            yield f"{name}:1: {problem}"
     for number, line in enumerate(lines, 1):
         for pattern, home, text in WORDS:
             if name != home and pattern.search(COMMENT.sub("", line)):

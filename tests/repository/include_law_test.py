@@ -19,6 +19,11 @@ CLEAN = {
     "kernels/cpu/q/block.h": '#include "kernels/cpu/lanes.h"\n',
     "kernels/cpu/q/avx2.cpp": '#include <immintrin.h>\n#include "kernels/cpu/q/block.h"\n',
     "kernels/cpu/q/reference.cpp": '#include <algorithm>\n#include "common/base/result.h"\n',
+    "kernels/cuda/device/CMakeLists.txt": "HEADERS card.h",
+    "kernels/cuda/device/card.h": "#include <cstdint>\n",
+    "kernels/cuda/device/card.cpp": '#include "kernels/cuda/device/card.h"\n#include <cuda_runtime_api.h>\n',
+    "kernels/cuda/op/kernel.cuh": '#include <cuda_fp16.h>\n#include "kernels/cpu/lanes.h"\n',
+    "kernels/cuda/op/q.cu": '#include "kernels/cuda/op/kernel.cuh"\n',
     "coordinator/legs/CMakeLists.txt": "HEADERS leg.h",
     "coordinator/legs/leg.h": '#include "common/base/result.h"\n#include "kernels/cpu/lanes.h"\n',
     "coordinator/legs/leg.cpp": '#include "coordinator/legs/leg.h"\n#include <grpcpp/grpcpp.h>\n'
@@ -55,6 +60,13 @@ PLANTED = (
     ("kernels/cpu/q/avx2.cpp", '#include "common/base/result.h"\n', "ISA files see only"),
     ("kernels/cpu/q/avx512_vnni.cpp", "#include <algorithm>\n", "ISA files see only"),
     ("kernels/cpu/lanes.h", "#include <vector>\n", "kernels/cpu/q/avx2.cpp sees it"),
+    ("kernels/cuda/op/q.cu", '#include "coordinator/legs/leg.h"\n', "include only common/base/, kernels/"),
+    ("kernels/cuda/op/q.cu", "#include <fmt/core.h>\n", "device code formats nothing"),
+    ("kernels/cuda/op/q.cu", None, "no .cu of its folder begins with this header", "kernels/cuda/op/kernel.cuh"),
+    ("kernels/cuda/op/other.cuh", "", "no .cu of its folder begins with this header"),
+    ("kernels/cuda/device/card.cpp", '#include "kernels/cuda/op/kernel.cuh"\n', "is device code"),
+    ("kernels/cuda/op/q.cu", "#include <cuda_runtime_api.h>\n", "the driver's interface only"),
+    ("tier_node/app/main.cpp", "#include <cuda_fp16.h>\n", "CUDA headers only in kernels/cuda"),
     ("common/base/log.cpp", None, "its first #include"),
     ("coordinator/legs/extra.h", "", "no CMakeLists.txt names this header"),
 )
@@ -76,12 +88,13 @@ class IncludeLaw(unittest.TestCase):
         self.assertEqual(self.violations(CLEAN), [])
 
     def test_each_planted_violation_is_named(self):
-        for name, line, expected in PLANTED:
+        for name, line, expected, *named in PLANTED:
             with self.subTest(name=name, line=line):
                 text = CLEAN.get(name, "")
                 planted = text + line if line is not None else "#include <string>\n" + text
                 found = self.violations({**CLEAN, name: planted})
-                self.assertTrue(any(expected in v and name in v for v in found), f"{found} lacks {expected!r}")
+                who = named[0] if named else name
+                self.assertTrue(any(expected in v and who in v for v in found), f"{found} lacks {expected!r}")
                 (Path(self.folder.name) / name).unlink()
 
     def test_long_file_is_listed_not_refused(self):

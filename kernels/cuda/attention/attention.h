@@ -1,0 +1,39 @@
+// Attention over the KV cache on a card, decode and prompt by one kernel: splits of 256 absolute positions, merged in
+// rising order (docs/numerics.md 8). The order is the CPU trunk's own, so results equal kernels/cpu/ops by ==, and a
+// row's bits depend neither on the rows beside it nor on how a prompt was cut (P4).
+//
+// Memory   All pointers are card memory; scratch holds attention_scratch_bytes().
+// Threads  As Stream. Launches only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/result.h"
+#include "kernels/cuda/kv/kv.h"
+
+namespace terrace::kernels::cuda {
+
+struct AttentionArgs {
+  KvCache cache;
+  const float* q = nullptr;  // [n_rows, n_heads, head_dim] after RoPE, q_stride floats apart
+  std::size_t q_stride = 0;
+  float* out = nullptr;  // [n_rows, n_heads, value_dim]
+  std::size_t out_stride = 0;
+  const std::uint32_t* streams = nullptr;  // [n_rows]: whose block table
+  const std::uint32_t* n_keys = nullptr;   // [n_rows]: 1 .. max_keys; keys 0 .. n_keys - 1 take part
+  std::uint32_t n_rows = 0;                // at most 65,535
+  std::uint32_t n_heads = 0;               // a multiple of the cache's KV heads; neighbours share one
+  std::uint32_t max_keys = 0;              // sizes the launch: a captured step is replayed up to here
+  float scale = 0;
+  const float* sinks = nullptr;  // [n_heads] or null
+  float* scratch = nullptr;
+};
+
+std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_heads, std::uint32_t value_dim,
+                                      std::uint32_t max_keys);
+
+// kInvalidArgument: shapes; kInternal: the launch was refused. Both name the sizes.
+Status attend(const Stream& stream, const AttentionArgs& args);
+
+}  // namespace terrace::kernels::cuda

@@ -1,0 +1,56 @@
+// Matrices times rows of x on a card: a list of groups in one launch, each a matrix of one shape and the rows that meet
+// it. Experts of a layer are such a list; kernels/cuda/dense is the list of one.
+//
+// Result   y equals kernels/cpu/<type>/reference.cpp by ==, whatever shares the launch (docs/numerics.md 3, P1, P4).
+// Types    Q8_0, Q4_0, Q3_K, Q4_K, Q5_K, Q6_K, F32, F16, BF16, as they lie in the file.
+// Cost     A matrix is read once for all rows of its group, which take it one by one while they are few and eight at a
+//          time on int8 tensor cores when they are more.
+// Threads  As Stream. Launches only; nothing waits and nothing is allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/result.h"
+#include "common/base/tensor_type.h"
+#include "kernels/cuda/device/stream.h"
+
+namespace terrace::kernels::cuda {
+
+// Lies in the card's memory, so that a step captured once can be replayed with other experts.
+struct GemvGroup {
+  const std::byte* w = nullptr;  // card memory, 16-byte aligned: [weight_rows, cols], rows without gaps; read
+                                 // up to the next multiple of 16 bytes
+  std::uint32_t first = 0;       // the group's rows are first .. first + n - 1
+  std::uint32_t n = 0;           // 0: the group is passed over
+};
+
+struct GemvArgs {
+  TensorType type = TensorType::kF32;
+  std::uint32_t weight_rows = 0;
+  std::uint32_t cols = 0;
+  const GemvGroup* groups = nullptr;      // card memory [n_groups]
+  std::uint32_t n_groups = 0;             // at most 65,535
+  std::uint32_t max_rows = 0;             // no group has more: rows behind it are not computed
+  const std::byte* x = nullptr;           // card memory: card rows of the type's activation class, 16-byte aligned
+  std::size_t x_stride = 0;               // bytes between them, a multiple of 16
+  const std::uint32_t* x_rows = nullptr;  // card memory: row of x of each row of the groups; null: the same number
+  float* y = nullptr;                     // card memory: y[row * y_stride + weight row]; overlaps no input
+  std::size_t y_stride = 0;               // floats
+};
+
+// kUnsupported: a type without a kernel, or rows too long for this card. kInvalidArgument: shapes. kInternal: the
+// driver refused the launch; the text names the card and the sizes.
+Status expert_gemv(const Stream& stream, const GemvArgs& args);
+
+// The same for one matrix, given with the call instead of in the card's memory.
+Status gemv_one(const Stream& stream, const GemvArgs& args, const GemvGroup& group);
+
+// True if there is a kernel for the type.
+bool has_gemv(TensorType type);
+// The form in which rows of x meet the type.
+ActivationClass gemv_activation(TensorType type);
+// Bytes of such a row as the kernels want it (kernels/cuda/weights/card_rows.h); kernels/cuda/activations makes them.
+std::uint32_t card_row_bytes(TensorType type, std::uint32_t cols);
+
+}  // namespace terrace::kernels::cuda

@@ -1,0 +1,250 @@
+// How fast the card's kernels are, beside a copy on the same card: gigabytes of weights read each second, and
+// microseconds of what is too small for that. Nothing is judged here.
+//
+// usage: terrace_gpu_bench [CARD]      weights are random bytes and larger than the card's caches
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "kernels/cuda/activations/activations.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/device/card.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/expert_gemv/expert_gemv.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr std::uint64_t kBudget = std::uint64_t{6} << 30;
+constexpr std::uint64_t kWeightBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kCopyBytes = std::uint64_t{2} << 30;
+constexpr std::uint64_t kRandomBytes = std::uint64_t{1} << 26;
+
+class Bench {
+ public:
+  explicit Bench(Card& card, Stream stream, Event begin, Event end)
+      : card_(card), stream_(std::move(stream)), begin_(std::move(begin)), end_(std::move(end)) {}
+
+  Status run() {
+    TERRACE_RETURN_IF_ERROR(take_memory());
+    TERRACE_RETURN_IF_ERROR(copy());
+    fmt::print("{:8} {:>11} {:>4} {:>9} {:>9} {:>8}\n", "type", "shape", "rows", "us", "GB/s", "of copy");
+    for (const TensorType type :
+         {TensorType::kQ4_K, TensorType::kQ6_K, TensorType::kQ5_K, TensorType::kQ3_K, TensorType::kQ8_0,
+          TensorType::kQ4_0, TensorType::kF16, TensorType::kBF16, TensorType::kF32})
+      for (const std::uint32_t n : {1u, 2u, 4u, 8u}) {
+        TERRACE_RETURN_IF_ERROR(experts(type, 768, 2048, n));
+        TERRACE_RETURN_IF_ERROR(experts(type, 2048, 768, n));
+      }
+    for (const std::uint32_t n : {16u, 32u, 64u, 256u}) {
+      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 768, 2048, n, 128));
+      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ6_K, 2048, 768, n, 128));
+    }
+    fmt::print("\none launch of few matrices, in a graph of 64, each its own weights\n");
+    for (const TensorType type : {TensorType::kQ4_K, TensorType::kQ6_K}) {
+      TERRACE_RETURN_IF_ERROR(few(type, 768, 2048, 16));
+      TERRACE_RETURN_IF_ERROR(few(type, 2048, 768, 8));
+      TERRACE_RETURN_IF_ERROR(few(type, 4096, 2048, 1));
+      TERRACE_RETURN_IF_ERROR(few(type, 2048, 4096, 1));
+    }
+    TERRACE_RETURN_IF_ERROR(few(TensorType::kF32, 128, 2048, 1));
+    fmt::print("\none row, in a graph of 64\n");
+    TERRACE_RETURN_IF_ERROR(small_operations());
+    for (const std::uint32_t depth : {512u, 4096u, 32768u}) TERRACE_RETURN_IF_ERROR(attention(depth, 1));
+    fmt::print("\n");
+    return attention(4096, 512);
+    return {};
+  }
+
+ private:
+  Status take_memory() {
+    TERRACE_ASSIGN_OR_RETURN(weights_, card_.take(kWeightBytes, "weights"));
+    TERRACE_ASSIGN_OR_RETURN(other_, card_.take(kCopyBytes + (std::uint64_t{1} << 30), "everything else"));
+    std::mt19937_64 rng(20281);
+    std::vector<std::uint64_t> random(kRandomBytes / sizeof(std::uint64_t));
+    for (std::uint64_t& word : random) word = rng();
+    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(weights_, random.data(), kRandomBytes));
+    for (std::uint64_t at = kRandomBytes; at < kWeightBytes; at += kRandomBytes)
+      TERRACE_RETURN_IF_ERROR(stream_.copy_on_card(weights_ + at, weights_, kRandomBytes));
+    return stream_.fill(other_, 1, kCopyBytes);  // small numbers in every form
+  }
+
+  // Median microseconds of `call`, after two that do not count.
+  Result<double> microseconds(FunctionRef<Status()> call) {
+    std::vector<double> times;
+    for (int i = 0; i < 13; ++i) {
+      TERRACE_RETURN_IF_ERROR(stream_.record(begin_));
+      TERRACE_RETURN_IF_ERROR(call());
+      TERRACE_RETURN_IF_ERROR(stream_.record(end_));
+      TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+      TERRACE_ASSIGN_OR_RETURN(const float ms, end_.milliseconds_since(begin_));
+      if (i >= 2) times.push_back(ms * 1e3);
+    }
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    return times[times.size() / 2];
+  }
+  // Of one of 64 calls that are captured and replayed together.
+  Result<double> microseconds_in_graph(FunctionRef<Status(int)> call) {
+    TERRACE_ASSIGN_OR_RETURN(const Graph graph, Graph::capture(stream_, [&]() -> Status {
+                               for (int i = 0; i < 64; ++i) TERRACE_RETURN_IF_ERROR(call(i));
+                               return {};
+                             }));
+    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return graph.launch(stream_); }));
+    return us / 64;
+  }
+
+  Status copy() {
+    TERRACE_ASSIGN_OR_RETURN(const double us,
+                             microseconds([&] { return stream_.copy_on_card(other_, weights_, kWeightBytes); }));
+    copy_rate_ = 2.0 * kWeightBytes / us * 1e-3;
+    fmt::print("copy of {} MiB: {:.0f} GB/s read and written\n\n", kWeightBytes >> 20, copy_rate_);
+    return {};
+  }
+
+  // Groups over matrices `first`, `first` + 1, ... of the weights, n rows each; x and y lie in other_.
+  Result<GemvArgs> make(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n_groups,
+                        std::uint32_t n, std::uint32_t first) {
+    const std::uint64_t bytes = rows * row_bytes(type, cols), stride = (bytes + 255) / 256 * 256;
+    std::vector<GemvGroup> groups;
+    std::vector<std::uint32_t> x_rows;
+    for (std::uint32_t g = 0; g < n_groups; ++g) {
+      groups.push_back({weights_ + (first + g) % (kWeightBytes / stride) * stride, g * n, n});
+      for (std::uint32_t j = 0; j < n; ++j) x_rows.push_back(n == 1 ? 0 : (g * n + j) % 512);
+    }
+    GemvArgs args;
+    args.type = type;
+    args.weight_rows = rows;
+    args.cols = cols;
+    TERRACE_ASSIGN_OR_RETURN(args.groups, upload(groups));
+    args.n_groups = n_groups;
+    args.max_rows = n;
+    args.x = other_ + kCopyBytes / 2;
+    args.x_stride = card_row_bytes(type, cols);
+    TERRACE_ASSIGN_OR_RETURN(args.x_rows, upload(x_rows));
+    args.y = reinterpret_cast<float*>(other_);
+    args.y_stride = rows;
+    return args;
+  }
+  template <class T>
+  Result<T*> upload(const std::vector<T>& values) {
+    TERRACE_ASSIGN_OR_RETURN(std::byte * at, card_.take(values.size() * sizeof(T), "a list"));
+    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(at, values.data(), values.size() * sizeof(T)));
+    TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+    return reinterpret_cast<T*>(at);
+  }
+
+  Status experts(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n,
+                 std::uint32_t at_most = 65535) {
+    const std::uint64_t used = card_.used_bytes(), bytes = rows * row_bytes(type, cols);
+    const auto n_groups = std::min(at_most, static_cast<std::uint32_t>(kWeightBytes / ((bytes + 255) / 256 * 256)));
+    TERRACE_ASSIGN_OR_RETURN(const GemvArgs args, make(type, rows, cols, n_groups, n, 0));
+    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return expert_gemv(stream_, args); }));
+    print(type, rows, cols, n, us, bytes * n_groups);
+    if (n > 8) fmt::print("{:>36.1f} T multiply-adds/s\n", 1e-6 * n_groups * n * rows * cols / us);
+    card_.release_to(used);
+    return {};
+  }
+
+  Status few(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n_groups) {
+    const std::uint64_t used = card_.used_bytes(), bytes = rows * row_bytes(type, cols);
+    std::vector<GemvArgs> all;
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      TERRACE_ASSIGN_OR_RETURN(const GemvArgs args, make(type, rows, cols, n_groups, 1, i * n_groups));
+      all.push_back(args);
+    }
+    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int i) {
+                               return expert_gemv(stream_, all[static_cast<std::size_t>(i)]);
+                             }));
+    print(type, rows, cols, n_groups, us, bytes * n_groups);
+    card_.release_to(used);
+    return {};
+  }
+
+  void print(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n, double us, std::uint64_t bytes) {
+    const double rate = static_cast<double>(bytes) / us * 1e-3;
+    fmt::print("{:8} {:>11} {:>4} {:>9.2f} {:>9.0f} {:>7.0f}%\n", info(type).name, fmt::format("{}x{}", rows, cols), n,
+               us, rate, 100 * rate / copy_rate_);
+  }
+
+  Status small_operations() {
+    auto* x = reinterpret_cast<float*>(other_);
+    auto* y = reinterpret_cast<float*>(other_ + (1 << 20));
+    const auto show = [&](const char* what, FunctionRef<Status()> call) -> Status {
+      TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return call(); }));
+      fmt::print("{:24} {:>8.2f} us\n", what, us);
+      return {};
+    };
+    TERRACE_RETURN_IF_ERROR(show("RMSNorm 2048", [&] {
+      return rms_norm(stream_, {x, 2048, y, y, 2048, 1, 2048, 1e-6f});
+    }));
+    TERRACE_RETURN_IF_ERROR(show("RMSNorm 32 heads of 128", [&] {
+      return rms_norm(stream_, {x, 128, y, y, 128, 32, 128, 1e-6f});
+    }));
+    TERRACE_RETURN_IF_ERROR(show("quantise 2048", [&] {
+      return quantize_card_rows(stream_, {ActivationClass::kA8x256, x, 2048, 1, 2048, other_ + (2 << 20), 4096});
+    }));
+    return show("SILU * up, 8 x 768", [&] { return silu_mul(stream_, x, y, 8 * 768, y); });
+  }
+
+  // The last n_rows positions of a stream of `depth`.
+  Status attention(std::uint32_t depth, std::uint32_t n_rows) {
+    const std::uint64_t used = card_.used_bytes();
+    std::vector<std::uint32_t> table(depth / 32);
+    for (std::uint32_t i = 0; i < table.size(); ++i) table[i] = i;
+    AttentionArgs args;
+    args.cache = {other_, other_ + (std::uint64_t{512} << 20), KvType::kF16, 4, 128, 128, nullptr, depth / 32};
+    TERRACE_ASSIGN_OR_RETURN(args.cache.block_tables, upload(table));
+    args.q_stride = args.out_stride = 32 * 128;
+    args.q = reinterpret_cast<float*>(other_ + (std::uint64_t{1} << 30));
+    args.out = reinterpret_cast<float*>(weights_);
+    TERRACE_ASSIGN_OR_RETURN(args.streams, upload(std::vector<std::uint32_t>(n_rows, 0)));
+    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(std::vector<std::uint32_t>(n_rows, depth)));
+    args.n_rows = n_rows;
+    args.n_heads = 32;
+    args.max_keys = depth;
+    args.scale = 0.088f;
+    args.scratch = reinterpret_cast<float*>(weights_ + (1 << 26));
+    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return attend(stream_, args); }));
+    fmt::print("{:32} {:>8.2f} us\n", fmt::format("attention, {} keys, {} rows", depth, n_rows), us);
+    card_.release_to(used);
+    return {};
+  }
+
+  Card& card_;
+  Stream stream_;
+  Event begin_, end_;
+  std::byte* weights_ = nullptr;
+  std::byte* other_ = nullptr;
+  double copy_rate_ = 0;
+};
+
+Status run(int index) {
+  TERRACE_ASSIGN_OR_RETURN(const auto card, Card::open(index, kBudget));
+  TERRACE_ASSIGN_OR_RETURN(Stream stream, card->make_stream());
+  TERRACE_ASSIGN_OR_RETURN(Event begin, card->make_event());
+  TERRACE_ASSIGN_OR_RETURN(Event end, card->make_event());
+  fmt::print("card {}: {}, {}.{}, {} multiprocessors, {} MiB\n", index, card->info().name, card->info().compute_major,
+             card->info().compute_minor, card->info().multiprocessors, card->info().total_bytes >> 20);
+  return Bench(*card, std::move(stream), std::move(begin), std::move(end)).run();
+}
+
+}  // namespace
+}  // namespace terrace::kernels::cuda
+
+int main(int argc, char** argv) {
+  int index = 0;
+  if (argc > 1 && std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), index).ec != std::errc{}) {
+    fmt::print(stderr, "usage: terrace_gpu_bench [CARD]\n");
+    return 2;
+  }
+  const terrace::Status status = terrace::kernels::cuda::run(index);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}\n", status.error().text());
+  return 1;
+}

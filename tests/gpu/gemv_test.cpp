@@ -1,0 +1,199 @@
+// Matrices times rows on a card against each type's scalar reference, by ==.
+#include "kernels/cuda/expert_gemv/expert_gemv.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/cuda/activations/activations.h"
+#include "kernels/cuda/dense/dense.h"
+#include "kernels/registry/registry.h"
+#include "tests/gpu/card_test.h"
+#include "tests/unit/kernels/cpu/weight_rows.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+using test::Bytes;
+using test::Rng;
+
+constexpr unsigned kSeed = 20271;
+
+std::vector<WeightKernels> references() {
+  std::vector<WeightKernels> rows;
+  for (const WeightKernels& row : all_weight_kernels())
+    if (row.isa == Isa::kScalar) rows.push_back(row);
+  return rows;
+}
+std::string type_name(const testing::TestParamInfo<WeightKernels>& param) {
+  return std::string(info(param.param.type).name);
+}
+
+struct Matrix {
+  std::uint32_t rows, cols;
+};
+
+class CardGemv : public test::CardTest, public testing::WithParamInterface<WeightKernels> {
+ protected:
+  TensorType type() const { return GetParam().type; }
+  ActivationClass activation() const { return GetParam().activation; }
+  std::size_t x_bytes(std::uint32_t cols) const { return card_row_bytes(type(), cols); }
+
+  // The rows as card rows on the card.
+  std::byte* upload_x(const std::vector<Bytes>& x, std::uint32_t cols) {
+    auto* out = room<std::byte>(x.size() * x_bytes(cols));
+    const Status status = make_card_rows(stream(), {activation(), upload_rows(x), x[0].size(),
+                                                    static_cast<std::uint32_t>(x.size()), cols, out, x_bytes(cols)});
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    return out;
+  }
+
+  // [x.size(), rows]
+  std::vector<float> reference(const Bytes& w, const std::vector<Bytes>& x, Matrix m) const {
+    std::vector<float> y(x.size() * m.rows);
+    GetParam().dot_rows(w.data(), w.size() / m.rows, m.rows, test::pointers(x).data(), x.size(), m.cols, y.data(),
+                        m.rows);
+    return y;
+  }
+  // The first n rows of x.
+  std::vector<float> on_card(const std::byte* w, const std::byte* x, Matrix m, std::uint32_t n) {
+    float* y = room<float>(std::size_t{n} * m.rows);
+    const Status status = dense(stream(), {type(), w, m.rows, m.cols, x, x_bytes(m.cols), n, y, m.rows});
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    return download(y, std::size_t{n} * m.rows);
+  }
+  std::vector<float> on_card(const Bytes& w, const std::vector<Bytes>& x, Matrix m) {
+    return on_card(upload(w), upload_x(x, m.cols), m, static_cast<std::uint32_t>(x.size()));
+  }
+};
+
+std::string describe(Matrix m, std::size_t n) {
+  return std::to_string(m.rows) + " x " + std::to_string(m.cols) + " by " + std::to_string(n) + " rows, seed " +
+         std::to_string(kSeed);
+}
+
+TEST_P(CardGemv, ExpertsOfTheLargeModel_EqualReferenceInEveryBatch) {
+  Rng rng(kSeed);
+  for (const Matrix m : {Matrix{768, 2048}, Matrix{2048, 768}}) {
+    const Bytes w = test::random_weights(type(), m.rows, m.cols, rng);
+    const auto x = test::random_activations(activation(), 512, m.cols, rng);
+    const std::vector<float> expected = reference(w, x, m);
+    const std::byte* card_w = upload(w);
+    const std::byte* card_x = upload_x(x, m.cols);
+    for (const std::uint32_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 64, 65, 512}) {
+      const std::span<const float> first(expected.data(), std::size_t{n} * m.rows);
+      EXPECT_EQUAL_FLOATS(on_card(card_w, card_x, m, n), first, describe(m, n));
+    }
+  }
+}
+
+TEST_P(CardGemv, SmallAndOddShapes_EqualReference) {
+  Rng rng(kSeed);
+  const std::uint32_t block = std::max(info(type()).block_values, 1u);
+  for (std::uint32_t n_blocks = 1; n_blocks <= 9; ++n_blocks) {
+    const std::uint32_t cols = block == 1 ? 16 * n_blocks + 3 * (n_blocks % 4) : block * n_blocks;
+    for (const std::uint32_t rows : {1, 2, 7, 31, 33, 131}) {
+      const Bytes w = test::random_weights(type(), rows, cols, rng);
+      for (const std::size_t n : {1, 3, 9}) {
+        const auto x = test::random_activations(activation(), n, cols, rng);
+        EXPECT_EQUAL_FLOATS(on_card(w, x, {rows, cols}), reference(w, x, {rows, cols}), describe({rows, cols}, n));
+      }
+    }
+  }
+}
+
+TEST_P(CardGemv, EdgeBlocks_EqualReference) {
+  Rng rng(kSeed);
+  const std::uint32_t block = info(type()).block_values;
+  const Matrix m{37, block == 1 ? 80 : 3 * block};
+  for (const test::WeightEdge& edge : test::kWeightEdges) {
+    const Bytes w = test::edge_weights(type(), m.rows, m.cols, edge, rng);
+    const auto x = test::random_activations(activation(), 7, m.cols, rng);
+    EXPECT_EQUAL_FLOATS(on_card(w, x, m), reference(w, x, m), std::string(edge.name) + ", " + describe(m, 7));
+  }
+}
+
+TEST_P(CardGemv, LongRows_EqualReference) {
+  Rng rng(kSeed);
+  const std::uint32_t block = info(type()).block_values;
+  for (const std::uint32_t cols : {12288u, 256u * 81}) {
+    const Matrix m{5, cols / block * block};
+    const Bytes w = test::random_weights(type(), m.rows, m.cols, rng);
+    const auto x = test::random_activations(activation(), 5, m.cols, rng);
+    EXPECT_EQUAL_FLOATS(on_card(w, x, m), reference(w, x, m), describe(m, 5));
+  }
+}
+
+// Groups of different sizes in one launch, an empty one among them, rows of x in another order.
+TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
+  Rng rng(kSeed);
+  const Matrix m{96, 512};
+  const std::uint32_t sizes[] = {2, 0, 1, 9, 3};
+  const std::uint32_t n_total = std::accumulate(std::begin(sizes), std::end(sizes), 0u);
+  const auto x = test::random_activations(activation(), n_total, m.cols, rng);
+  std::vector<std::uint32_t> x_rows(n_total);
+  std::iota(x_rows.begin(), x_rows.end(), 0u);
+  std::shuffle(x_rows.begin(), x_rows.end(), rng);
+  std::vector<GemvGroup> groups;
+  std::vector<float> expected;
+  std::uint32_t first = 0;
+  for (const std::uint32_t n : sizes) {
+    const Bytes w = test::random_weights(type(), m.rows, m.cols, rng);
+    groups.push_back({upload(w), first, n});
+    std::vector<Bytes> own;
+    for (std::uint32_t i = 0; i < n; ++i) own.push_back(x[x_rows[first + i]]);
+    const std::vector<float> y = reference(w, own, m);
+    expected.insert(expected.end(), y.begin(), y.end());
+    first += n;
+  }
+  GemvArgs args;
+  args.type = type();
+  args.weight_rows = m.rows;
+  args.cols = m.cols;
+  args.groups = upload(groups);
+  args.n_groups = static_cast<std::uint32_t>(groups.size());
+  args.max_rows = 9;
+  args.x = upload_x(x, m.cols);
+  args.x_stride = x_bytes(m.cols);
+  args.x_rows = upload(x_rows);
+  args.y = room<float>(n_total * m.rows);
+  args.y_stride = m.rows;
+  ASSERT_OK(expert_gemv(stream(), args));
+  EXPECT_EQUAL_FLOATS(download(args.y, n_total * m.rows), expected, describe(m, n_total));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CardGemv, testing::ValuesIn(references()), type_name);
+
+class CardGemvErrors : public test::CardTest {};
+
+TEST_F(CardGemvErrors, ATypeWithoutAKernel_IsNamed) {
+  GemvArgs args;
+  args.type = TensorType::kIQ1_M;
+  const Status status = gemv_one(stream(), args, {});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(status.error().text(), testing::HasSubstr("IQ1_M"));
+}
+
+// The gate itself: one wrong bit in one weight is seen.
+TEST_F(CardGemvErrors, OneFlippedWeightBit_IsCaught) {
+  Rng rng(kSeed);
+  const Matrix m{64, 512};
+  Bytes w = test::random_weights(TensorType::kQ4_K, m.rows, m.cols, rng);
+  const auto x = test::random_activations(ActivationClass::kA8x256, 1, m.cols, rng);
+  std::vector<float> expected(m.rows);
+  const auto reference = select_weight_kernels(TensorType::kQ4_K, {}, Isa::kScalar)->dot_rows;
+  reference(w.data(), w.size() / m.rows, m.rows, test::pointers(x).data(), 1, m.cols, expected.data(), m.rows);
+  w[w.size() - 1] ^= std::byte{1};
+  float* y = room<float>(m.rows);
+  const std::size_t stride = card_row_bytes(TensorType::kQ4_K, m.cols);
+  auto* card_x = room<std::byte>(stride);
+  ASSERT_OK(
+      make_card_rows(stream(), {ActivationClass::kA8x256, upload_rows(x), x[0].size(), 1, m.cols, card_x, stride}));
+  ASSERT_OK(dense(stream(), {TensorType::kQ4_K, upload(w), m.rows, m.cols, card_x, stride, 1, y, m.rows}));
+  EXPECT_EQ(test::first_unequal(download(y, m.rows), expected), m.rows - 1);
+}
+
+}  // namespace
+}  // namespace terrace::kernels::cuda
