@@ -270,8 +270,8 @@ TEST_F(CardOps, Routes_EqualReferenceUnderEveryRule) {
         std::vector<std::uint16_t> expected_ids(kRows * rule.top_k);
         std::vector<float> expected_weights(kRows * rule.top_k), scratch(2 * n_experts);
         for (std::uint32_t row = 0; row < kRows; ++row)
-          kernels::route(&logits[row * n_experts], n_experts, rule, scratch.data(), &expected_ids[row * rule.top_k],
-                         &expected_weights[row * rule.top_k]);
+          kernels::route(&logits[row * n_experts], n_experts, rule, scalar().exp, scratch.data(),
+                         &expected_ids[row * rule.top_k], &expected_weights[row * rule.top_k]);
         EXPECT_EQ(download(ids, expected_ids.size()), expected_ids);
         EXPECT_SAME_FLOATS(download(weights, expected_weights.size()), expected_weights);
       }
