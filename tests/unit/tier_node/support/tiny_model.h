@@ -13,6 +13,7 @@
 #include "common/manifest/experts.h"
 #include "common/manifest/manifest.h"
 #include "common/manifest/slab.h"
+#include "common/wire/messages.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
 #include "tests/test_data.h"
