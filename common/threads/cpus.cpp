@@ -160,7 +160,14 @@ Result<CpuChoice> choose_cpus(const MachineCpus& machine, const CpuRequest& requ
 
   const bool shared_unseen = quota < cores.size() && !request.cpu_list;
   if (choice.n_threads <= n_cpus && !shared_unseen) choice.pinned = first_cpus(cores, choice.n_threads);
-  const bool room = std::min(cores.size(), quota) >= 2 && choice.n_threads <= std::min(n_cpus, quota);
+  const CpuSet& used = choice.pinned.empty() ? choice.usable : choice.pinned;
+  const auto overlap = [](const CpuSet& a, const CpuSet& b) {
+    return std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+  };
+  const bool alone = std::none_of(cores.begin(), cores.end(), [&](const CpuSet& core) {
+    return overlap(core, used) && overlap(core, machine.taken);
+  });
+  const bool room = std::min(cores.size(), quota) >= 2 && choice.n_threads <= std::min(n_cpus, quota) && alone;
   choice.waiting = room ? Waiting::kSpinThenPark : Waiting::kBlock;
   return choice;
 }

@@ -48,8 +48,9 @@ OptionTable make_table(ChatOptions* o) {
 // One run: a conversation, where its lines come from, and how it is shown.
 class Chat {
  public:
-  Chat(Conversation& conversation, terminal::LineReader& lines, terminal::Interrupts* interrupts, bool quiet)
-      : conversation_(conversation), lines_(lines), interrupts_(interrupts), quiet_(quiet) {}
+  Chat(Conversation& conversation, terminal::LineReader& lines, std::uint32_t context, terminal::Interrupts* interrupts,
+       bool quiet)
+      : conversation_(conversation), lines_(lines), context_(context), interrupts_(interrupts), quiet_(quiet) {}
 
   Status run() {
     if (interactive()) note("/help shows what can be typed; Ctrl-C stops a reply, Ctrl-D ends the conversation");
@@ -101,6 +102,8 @@ class Chat {
     };
     const auto reply = conversation_.say(
         message, [this] { return interactive() && interrupts_->came(); }, on_text);
+    if (interactive()) interrupts_->clear();  // the one that stopped the reply is not meant for the next line
+    if (!reply.ok() && line_is_open) print_out("\n");
     if (!reply.ok() && reply.error().code() == ErrorCode::kContextFull && interactive()) {
       print_err("terrace: {} (/clear begins anew)\n", reply.error().text());
       return {};
@@ -114,8 +117,8 @@ class Chat {
 
   void tell_end(const Conversation::Reply& reply) const {
     if (reply.stop_reason == StopReason::kContext) {
-      print_err("terrace: the context is full ({} tokens) and the reply ends here; {}raise --ctx-size\n",
-                conversation_.tokens().size(), interactive() ? "/clear begins anew, or " : "");
+      print_err("terrace: the context of {} tokens is full and the reply ends here; {}raise --ctx-size\n", context_,
+                interactive() ? "/clear begins anew, or " : "");
     } else if (reply.stop_reason == StopReason::kLimit) {
       note("--max-tokens ended the reply");
     } else if (reply.stop_reason == StopReason::kInterrupted) {
@@ -125,6 +128,7 @@ class Chat {
 
   Conversation& conversation_;
   terminal::LineReader& lines_;
+  std::uint32_t context_;             // positions
   terminal::Interrupts* interrupts_;  // null: standard input is no terminal, and Ctrl-C ends the program
   bool quiet_;
 };
@@ -173,7 +177,18 @@ Status run_chat(const CommandContext& context) {
     history = open_history(context.environment, o.model.quiet);
     TERRACE_ASSIGN_OR_RETURN(lines, terminal::make_line_editor(kPrompt, *interrupts, history));
   }
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
+  if (!form.is_plain() && !o.model.quiet)
+    print_err(
+        "terrace: {}: its chat template does more than mark turns (a system text of its own, or reasoning); that part "
+        "is "
+        "not written\n",
+        o.model.model.filename().string());
+  const auto before_load = [](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
+    const auto tokenizer = opening.tokenizer();
+    return tokenizer.ok() ? Status() : Status(tokenizer.error());
+  };
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           Engine::open(o.model, context.environment, before_load));
   ConversationOptions options;
   options.system = o.system;
   options.max_tokens = o.max_tokens.value_or(UINT64_MAX);
@@ -184,7 +199,7 @@ Status run_chat(const CommandContext& context) {
   };
   TERRACE_ASSIGN_OR_RETURN(Conversation conversation, Conversation::begin(*engine, render, std::move(options)));
   if (interrupts) interrupts->remember();
-  return Chat(conversation, *lines, interrupts.get(), o.model.quiet).run();
+  return Chat(conversation, *lines, engine->trunk().context(), interrupts.get(), o.model.quiet).run();
 }
 
 }  // namespace terrace::app

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -23,9 +26,24 @@
 #include "coordinator/terminal/notes.h"
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/registry/registry.h"
 
 namespace terrace::app {
 namespace {
+
+// "Q4_K dot_rows_q4_k_avx2, ...": of every weight type in the file that this machine computes with.
+Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatures& cpu,
+                                 std::optional<kernels::Isa> forced) {
+  std::set<TensorType> types;
+  for (const gguf::TensorInfo& tensor : file.tensors())
+    if (kernels::is_supported(tensor.type)) types.insert(tensor.type);
+  std::string names;
+  for (const TensorType type : types) {
+    TERRACE_ASSIGN_OR_RETURN(const kernels::WeightKernels chosen, kernels::select_weight_kernels(type, cpu, forced));
+    names += fmt::format("{}{} {}", names.empty() ? "" : ", ", info(type).name, chosen.kernel_name);
+  }
+  return names;
+}
 
 std::string coordinator_name() {
   std::array<char, 256> host{};
@@ -132,11 +150,19 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   const std::size_t n = placement.controls.size();
   transport = std::make_unique<transport::TcpTransport>();
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < n; ++i)
-    threads.emplace_back(
-        [&, i] { opened[i].emplace(open_node(std::move(placement.controls[i]), options, placement.owners, i + 1)); });
-  for (std::thread& thread : threads) thread.join();
+  const auto open = [&](std::size_t i) {
+    const std::string address = placement.controls[i]->address();
+    try {
+      opened[i].emplace(open_node(std::move(placement.controls[i]), options, placement.owners, i + 1));
+    } catch (const std::exception& thrown) {  // no thread, no memory: out of a thread's function it would end us
+      opened[i].emplace(Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", address, thrown.what())));
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i + 1 < n; ++i) threads.emplace_back(open, i);
+    if (n > 0) open(n - 1);
+  }
   for (auto& node : opened) {
     if (!node->ok()) return node->error();
     nodes.push_back(std::move(**node));
@@ -146,10 +172,12 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
 }
 
 // What does not fit is refused here, before a byte is hashed, read or sent.
-Status Engine::open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir) {
+Status Engine::open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir, BeforeLoad before_load) {
   Parts& p = *parts_;
   TERRACE_ASSIGN_OR_RETURN(Placement placement, make_placement(p.file, options, p.cpu, p.pool->n_workers()));
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
+  TERRACE_RETURN_IF_ERROR(
+      before_load(*this, placement.info, options.context == 0 ? placement.info.context : options.context));
   if (const auto room = placement.memory.room_for_positions; room && *room < placement.info.context)
     p.notes.print("the cache is taken as needed; there is memory for {} of the model's {} positions", *room,
                   placement.info.context);
@@ -172,6 +200,11 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {
+  return open(options, environment, [](Engine&, const arch::ModelInfo&, std::uint32_t) { return Status(); });
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment,
+                                             BeforeLoad before_load) {
   const auto begin = std::chrono::steady_clock::now();
   TERRACE_ASSIGN_OR_RETURN(CpuChoice cpus, choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_file(options));
@@ -187,12 +220,14 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
 
   TERRACE_ASSIGN_OR_RETURN(p.ops, kernels::select_ops(p.cpu, options.isa));
   TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create(p.cpus));
-  TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment)));
+  TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment), before_load));
 
   TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, p.trunk_options, *p.dispatcher, *p.pool));
-  p.notes.print("{}: {}, {} layers, {} experts, top {}; {} threads, {}", path.filename().string(),
+  p.notes.print("{}: {}, {} layers, {} experts, top {}; {} thread{}, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, p.cpus.n_threads,
-                kernels::name(p.ops.isa));
+                p.cpus.n_threads == 1 ? "" : "s", kernels::name(p.ops.isa));
+  TERRACE_ASSIGN_OR_RETURN(const std::string kernels_used, kernel_names(p.file, p.cpu, options.isa));
+  p.notes.print("kernels: {}", kernels_used);
   p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;

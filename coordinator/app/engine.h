@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/environment.h"
+#include "common/base/function_ref.h"
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
@@ -27,6 +28,11 @@ class Engine {
   // Opens the file, connects to the nodes, gives them their slabs and waits until each is ready. Any error names file,
   // tensor or node; what was opened is closed again.
   static Result<std::unique_ptr<Engine>> open(const ModelOptions& options, const Environment& environment);
+  // before_load is called when the file is known and before a byte is hashed or sent: what the caller needs of the file
+  // (engine.tokenizer() works, no more) is refused there. context: positions of a stream.
+  using BeforeLoad = FunctionRef<Status(Engine& engine, const arch::ModelInfo& info, std::uint32_t context)>;
+  static Result<std::unique_ptr<Engine>> open(const ModelOptions& options, const Environment& environment,
+                                              BeforeLoad before_load);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -49,7 +55,7 @@ class Engine {
  private:
   struct Parts;
   Engine();
-  Status open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir);
+  Status open_legs(const ModelOptions& options, const std::filesystem::path& cache_dir, BeforeLoad before_load);
 
   std::string model_name_;
   double load_ms_ = 0;

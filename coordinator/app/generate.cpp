@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/base/console.h"
+#include "common/wire/versions.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/generation.h"
@@ -91,7 +92,7 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
   json["timings"] = timings_json(engine, g);
   json["legs"] = legs_json(engine.legs());
   json["model"] = engine.model_name();
-  json["numerics_version"] = kNumericsVersion;
+  json["numerics_version"] = wire::kNumericsVersion;
   json["seed"] = seed;
   json["threads"] = engine.cpus().n_threads;
   json["cpus"] = engine.cpus().cpus();
@@ -125,11 +126,14 @@ Status run_generate(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
   if (const auto stops = text::StopMatcher::make(o.stops); !stops.ok()) return stops.error();
   TERRACE_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o));
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
-  TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine->tokenizer());
-
   GenerationRequest request;
-  TERRACE_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*tokenizer, prompt, !o.no_special));
+  const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t positions) -> Status {
+    TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, opening.tokenizer());
+    TERRACE_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*tokenizer, prompt, !o.no_special));
+    return check_prompt(request, info, positions);
+  };
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           Engine::open(o.model, context.environment, before_load));
   request.max_tokens = o.max_tokens;
   request.batch = o.model.batch;
   request.sampling = o.sampling;

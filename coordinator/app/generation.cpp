@@ -24,22 +24,6 @@ double ms_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
-  if (request.prompt.empty())
-    return Error(ErrorCode::kInvalidArgument,
-                 "the prompt has no tokens, and this model begins texts with none; give some text");
-  for (const std::int32_t id : request.prompt)
-    if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
-  if (request.before.size() + request.prompt.size() > context)
-    return Error(
-        ErrorCode::kContextFull,
-        fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt or raise --ctx-size",
-                    request.before.size() + request.prompt.size(), context));
-  return {};
-}
-
 bool interrupted(const GenerationRequest& request) { return request.interrupted && request.interrupted(); }
 
 // All of the prompt; the logits of its last token, empty where the run was interrupted before it.
@@ -106,6 +90,22 @@ const char* name(StopReason reason) {
       return "interrupted";
   }
   return "unknown";
+}
+
+Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
+  if (request.prompt.empty())
+    return Error(ErrorCode::kInvalidArgument,
+                 "the prompt has no tokens, and this model begins texts with none; give some text");
+  for (const std::int32_t id : request.prompt)
+    if (id < 0 || static_cast<std::uint32_t>(id) >= info.vocabulary)
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
+  if (request.before.size() + request.prompt.size() > context)
+    return Error(ErrorCode::kContextFull,
+                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt{}",
+                             request.before.size() + request.prompt.size(), context,
+                             context < info.context ? " or raise --ctx-size" : ", the model's context is no longer"));
+  return {};
 }
 
 Result<Generation> generate(Engine& engine, OpenStream& stream, const GenerationRequest& request,

@@ -42,6 +42,10 @@ struct Generation {
   double decode_ms = 0;  // from the first chosen token to the last
 };
 
+// Whether the request's tokens are the model's, and fit into a context of so many positions: generate() asks, and may
+// be asked for before anything is loaded. kContextFull, kInvalidArgument.
+Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context);
+
 // Runs the request on `stream`, which holds `before`. The last token made is not computed, and not in the stream.
 // on_text gets the text as it is certain: whole characters, nothing that may belong to a stop string; its error ends
 // the run. kContextFull: the prompt leaves no room for a token. kInvalidArgument: empty prompt, ids out of range,

@@ -10,8 +10,6 @@
 
 namespace terrace::app {
 
-inline constexpr std::uint32_t kNumericsVersion = 1;
-
 // The array "legs" of `generate` and `bench`: what each leg counted since it was made.
 nlohmann::ordered_json legs_json(const std::vector<legs::Leg*>& legs);
 // The same with other counters, one of each leg: those of a part of the run.

@@ -56,8 +56,9 @@ Status Cache::reserve(std::uint32_t stream, std::uint32_t positions) {
       keep_blocks(s, had);
       return Error(
           ErrorCode::kOutOfMemory,
-          fmt::format("no memory for a cache block of {} bytes ({} bytes of cache are in use); lower --ctx-size",
-                      shape_.block_bytes(), bytes_in_use()));
+          fmt::format(
+              "no memory for a cache block of {} bytes ({} bytes of cache are in use); close other programs or streams",
+              shape_.block_bytes(), bytes_in_use()));
     }
     s.blocks.emplace_back(block);
     ++n_blocks_;

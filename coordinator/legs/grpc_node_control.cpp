@@ -17,6 +17,7 @@
 
 #include "common/base/units.h"
 #include "common/transport/address.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
@@ -172,8 +173,8 @@ class GrpcNodeControl final : public NodeControl {
 
   Result<OpenedSession> open_session(const SessionRequest& request) override {
     v1::OpenSessionRequest message;
-    message.mutable_protocol()->set_min(kProtocolMin);
-    message.mutable_protocol()->set_max(kProtocolMax);
+    message.mutable_protocol()->set_min(wire::kProtocolMin);
+    message.mutable_protocol()->set_max(wire::kProtocolMax);
     message.set_numerics_version(request.numerics_version);
     message.set_manifest(request.manifest.data(), request.manifest.size());
     message.set_max_rows(request.limits.max_rows);
@@ -186,9 +187,9 @@ class GrpcNodeControl final : public NodeControl {
     grpc::ClientContext context;
     TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::OpenSession, message, reply, timeouts_.call, context));
     opened.data_host = host_of_peer(context.peer());
-    if (reply.protocol() < kProtocolMin || reply.protocol() > kProtocolMax)
-      return corrupt(
-          fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), kProtocolMin, kProtocolMax));
+    if (reply.protocol() < wire::kProtocolMin || reply.protocol() > wire::kProtocolMax)
+      return corrupt(fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), wire::kProtocolMin,
+                                 wire::kProtocolMax));
     if (reply.session() == 0) return corrupt("it gave session 0");
     if (reply.token().size() != opened.token.size()) return corrupt("its token is not 32 bytes long");
     if (reply.data_port() == 0 || reply.data_port() > 65535) return corrupt("its data port is out of range");

@@ -18,10 +18,6 @@
 
 namespace terrace::legs {
 
-// Protocol versions this program speaks, both ends included.
-inline constexpr std::uint32_t kProtocolMin = 1;
-inline constexpr std::uint32_t kProtocolMax = 1;
-
 struct NodeDescription {
   std::string version;
   std::uint32_t protocol_min = 0, protocol_max = 0;
@@ -31,7 +27,7 @@ struct NodeDescription {
 };
 
 struct SessionRequest {
-  std::uint32_t numerics_version = 1;
+  std::uint32_t numerics_version = 0;
   std::span<const std::byte> manifest;  // manifest::serialize()
   wire::BatchLimits limits;             // max_rows, max_pairs, max_ranges are stated; the rest is in the manifest
   std::uint64_t largest_frame = 0;      // that we accept

@@ -8,6 +8,7 @@
 
 #include "common/base/parallel.h"
 #include "common/transport/address.h"
+#include "common/wire/versions.h"
 #include "coordinator/legs/slab_sender.h"
 
 namespace terrace::legs {
@@ -35,16 +36,16 @@ std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_ro
 
 Status check_versions(NodeControl& node_control) {
   TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, node_control.describe());
-  if (node.protocol_min > kProtocolMax || node.protocol_max < kProtocolMin)
+  if (node.protocol_min > wire::kProtocolMax || node.protocol_max < wire::kProtocolMin)
     return Error(
         ErrorCode::kRefused,
         fmt::format("{}: speaks protocol {} to {} (terrace-node {}), this coordinator {} to {}; update the older one",
-                    node_control.address(), node.protocol_min, node.protocol_max, node.version, kProtocolMin,
-                    kProtocolMax));
-  if (node.numerics_version != kNumericsVersion)
+                    node_control.address(), node.protocol_min, node.protocol_max, node.version, wire::kProtocolMin,
+                    wire::kProtocolMax));
+  if (node.numerics_version != wire::kNumericsVersion)
     return Error(ErrorCode::kRefused,
                  fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
-                             node_control.address(), node.numerics_version, kNumericsVersion));
+                             node_control.address(), node.numerics_version, wire::kNumericsVersion));
   return {};
 }
 
@@ -67,7 +68,7 @@ Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeContr
 
 Status NodeSession::open_session() {
   SessionRequest request;
-  request.numerics_version = kNumericsVersion;
+  request.numerics_version = wire::kNumericsVersion;
   request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
   request.limits = sizes_.limits;
   request.largest_frame = kLargestReplyFrame;

@@ -26,8 +26,6 @@
 
 namespace terrace::legs {
 
-inline constexpr std::uint32_t kNumericsVersion = 1;  // docs/numerics.md
-
 // The model as sessions need it; borrowed by every session, read from any thread.
 struct SessionModel {
   const manifest::Manifest& manifest;

@@ -152,18 +152,19 @@ std::string refuse_host(const PlanInput& input, const LegPlan& leg, const Share&
   if (taken > limits.taken)
     return fmt::format(
         "{}, of which cache, windows and scratch, {}, are more than the {} {}; short by {}; "
-        "lower --ctx-size or --batch",
+        "lower {}--batch",
         needs, format_size(taken), format_size(limits.taken),
-        host.ram && *host.ram < host.available ? "of --ram" : "that are available", format_size(taken - limits.taken));
+        host.ram && *host.ram < host.available ? "of --ram" : "that are available", format_size(taken - limits.taken),
+        leg.cache_bytes > 0 ? "--ctx-size or " : "");
   const auto part_fits = [&](const Share& part) -> Result<bool> {
     return leg.needs - leg.slab_bytes + legs::slab_bytes(input.model, part) <= limits.all;
   };
   const auto part = largest_part(share, input.model.n_layers(), part_fits);  // cannot fail: nobody is asked
   return fmt::format(
-      "{} and {} {}; short by {}; {}, lower --ctx-size, or say --ram {} to read weights that do not fit "
+      "{} and {} {}; short by {}; {}, lower {}--batch, or say --ram {} to read weights that do not fit "
       "from the file again and again",
       needs, host.ram ? "--ram is" : "has", format_size(limits.all), format_size(leg.needs - limits.all),
-      part.ok() ? *part : "give it fewer experts", as_option(leg.needs));
+      part.ok() ? *part : "give it fewer experts", leg.cache_bytes > 0 ? "--ctx-size or " : "", as_option(leg.needs));
 }
 
 LegPlan plan_host(const PlanInput& input, const Share& share) {

@@ -12,6 +12,11 @@ bool is_chat_ml(std::string_view source) {
   return has(kBegin) && has(kEnd) && !has(kMiddle);
 }
 
+// Templates write a default system text as a literal that addresses the model, and reasoning between these marks.
+bool does_more(std::string_view source) {
+  return source.find("<think>") != std::string_view::npos || source.find("You are") != std::string_view::npos;
+}
+
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::make(std::string_view source) {
@@ -25,7 +30,7 @@ Result<ChatTemplate> ChatTemplate::make(std::string_view source) {
         "the file's chat template (key tokenizer.chat_template) is not of the ChatML family, the only one that "
         "this build writes: it lacks the marks <|im_start|> and <|im_end|> or has others between them; use "
         "`terrace generate` with the marks of this model in the prompt");
-  return ChatTemplate();
+  return ChatTemplate(!does_more(source));
 }
 
 ChatText ChatTemplate::render(std::span<const ChatMessage> messages, bool add_generation_prompt) const {

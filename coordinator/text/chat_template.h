@@ -32,11 +32,15 @@ class ChatTemplate {
   // kUnsupported: the source is empty, or of another family; the sentence says what works.
   static Result<ChatTemplate> make(std::string_view source);
 
+  // Whether the source only marks turns. If not (a default system text, <think> blocks), render() leaves that part out.
+  bool is_plain() const { return plain_; }
+
   // add_generation_prompt: the text ends where the assistant's next message begins.
   ChatText render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
 
  private:
-  ChatTemplate() = default;
+  explicit ChatTemplate(bool plain) : plain_(plain) {}
+  bool plain_;
 };
 
 }  // namespace terrace::text

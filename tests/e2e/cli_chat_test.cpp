@@ -188,7 +188,7 @@ TEST_F(Chat, Terminal_FullContext_IsTold_TheConversationIsKept_AndClearBeginsAne
   TerminalProcess chat = on_terminal({"--ctx-size", "40"});
   chat.wait_for(kPrompt);
   chat.type("Tell me a long story about a dragon and a king.\r");
-  chat.wait_for("terrace: the context is full (");
+  chat.wait_for("terrace: the context of ");
   chat.wait_for(kPrompt);
   chat.type("Go on.\r");
   chat.wait_for("and the context holds 40");
@@ -197,7 +197,7 @@ TEST_F(Chat, Terminal_FullContext_IsTold_TheConversationIsKept_AndClearBeginsAne
   chat.wait_for("terrace: the conversation begins anew");
   chat.wait_for(kPrompt);
   chat.type("Tell me more.\r");
-  chat.wait_for("terrace: the context is full (");
+  chat.wait_for("terrace: the context of ");
   chat.wait_for(kPrompt);
   chat.type("/nothing\r");
   chat.wait_for("terrace: there is no command /nothing; there are /clear, /help and /quit");

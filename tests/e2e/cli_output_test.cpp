@@ -177,8 +177,9 @@ TEST_F(FullDisk, RandomModel_SaysWhyAndLeavesNothing) {
   EXPECT_EQ(run.exit_code, kFailure);
   EXPECT_EQ(run.out, "") << "a file is left";
   EXPECT_EQ(std::ranges::count(run.err, '\n'), 1) << run.err;
-  EXPECT_THAT(run.err, ::testing::MatchesRegex("terrace-random-model: .*x.gguf.partial[.]......: cannot write it after [0-9]+ "
-                                               "bytes: No space left on device\n"));
+  EXPECT_THAT(run.err,
+              ::testing::MatchesRegex("terrace-random-model: .*x.gguf.partial[.]......: cannot write it after [0-9]+ "
+                                      "bytes: No space left on device\n"));
 }
 
 TEST_F(FullDisk, RedirectedResults_AreFailuresThatSaySo) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/base/version.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::node {
@@ -178,9 +179,9 @@ class NodeService final : public v1::Node::Service {
   grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeReply* reply) override {
     const arena::StoreUsage memory = sessions_.store().usage();
     reply->set_version(version());
-    reply->mutable_protocol()->set_min(kProtocolMin);
-    reply->mutable_protocol()->set_max(kProtocolMax);
-    reply->set_numerics_version(kNumericsVersion);
+    reply->mutable_protocol()->set_min(wire::kProtocolMin);
+    reply->mutable_protocol()->set_max(wire::kProtocolMax);
+    reply->set_numerics_version(wire::kNumericsVersion);
     reply->set_boot_id(sessions_.boot_id());
     reply->set_isa(info_.isa);
     reply->mutable_kernels()->insert(info_.kernels.begin(), info_.kernels.end());
@@ -321,7 +322,7 @@ class NodeService final : public v1::Node::Service {
     reply.set_listen(listen_);
     reply.set_boot_id(sessions_.boot_id());
     reply.set_version(version());
-    reply.set_numerics_version(kNumericsVersion);
+    reply.set_numerics_version(wire::kNumericsVersion);
     reply.set_state(sessions_.draining() ? "draining" : "ok");
     reply.set_isa(info_.isa);
     reply.mutable_kernels()->insert(info_.kernels.begin(), info_.kernels.end());

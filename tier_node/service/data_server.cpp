@@ -195,9 +195,7 @@ bool DataServer::serve(Peer& peer) {
         on_frame(peer, event.frame);
         break;
       case transport::Event::Kind::kClosed:
-        cancel_works(peer);
-        peer.closed();
-        end_if_abandoned(peer, false);
+        on_closed(peer);
         break;
     }
   }
@@ -247,6 +245,16 @@ void DataServer::fail(Peer& peer, const Error& error) {
   } else {
     end_peer(peer, &error);
   }
+}
+
+void DataServer::on_closed(Peer& peer) {
+  cancel_works(peer);
+  peer.closed();
+  const Error& why = peer.connection().close_reason();
+  if (why.code() == ErrorCode::kPeerGone) return end_if_abandoned(peer, false);
+  // The stream holds no frames: nothing can be answered on it, and the session is at its end as with any bad frame.
+  parts_.log.info("{}: closed: {}", peer.name(), why.text());
+  if (const SessionRef& session = peer.session(); session && !stopping_) session->end(why);
 }
 
 // Without a connection a session cannot be used, and a coordinator that comes back opens a new one (docs/wire.md 5). So

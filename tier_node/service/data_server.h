@@ -113,6 +113,7 @@ class DataServer final : public CompletionSink {
   void end_peer(Peer& peer, const Error* why);
   void fail(Peer& peer, const Error& error);
   void cancel_works(Peer& peer);
+  void on_closed(Peer& peer);
   void end_if_abandoned(const Peer& peer, bool goodbye);
 
   void on_frame(Peer& peer, std::span<const std::byte> bytes);

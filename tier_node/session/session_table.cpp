@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/security/random.h"
+#include "common/wire/versions.h"
 
 namespace terrace::node {
 namespace {
@@ -57,17 +58,17 @@ SessionTable::~SessionTable() {
 }
 
 Status SessionTable::check_versions(const OpenRequest& request) const {
-  if (request.protocol_min > kProtocolMax || request.protocol_max < kProtocolMin ||
+  if (request.protocol_min > wire::kProtocolMax || request.protocol_max < wire::kProtocolMin ||
       request.protocol_min > request.protocol_max)
     return refused(
         fmt::format("the coordinator speaks protocol {} to {}, this node {} to {}; use builds that share a "
                     "version",
-                    request.protocol_min, request.protocol_max, kProtocolMin, kProtocolMax));
-  if (request.numerics_version != kNumericsVersion)
+                    request.protocol_min, request.protocol_max, wire::kProtocolMin, wire::kProtocolMax));
+  if (request.numerics_version != wire::kNumericsVersion)
     return refused(
         fmt::format("the coordinator computes by numerics version {}, this node by {}; their results would "
                     "differ: use builds of one version",
-                    request.numerics_version, kNumericsVersion));
+                    request.numerics_version, wire::kNumericsVersion));
   const std::vector<std::string> known = capabilities();
   for (const std::string& capability : request.required_capabilities)
     if (std::find(known.begin(), known.end(), capability) == known.end())
@@ -120,7 +121,7 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
   }
   wake_.notify_all();
   log_.info("{} opened", session->name());
-  return Opened{std::move(session), std::min(request.protocol_max, kProtocolMax)};
+  return Opened{std::move(session), std::min(request.protocol_max, wire::kProtocolMax)};
 }
 
 Result<Estimate> SessionTable::estimate(EstimateRequest request) const {

@@ -22,10 +22,6 @@
 
 namespace terrace::node {
 
-inline constexpr std::uint32_t kProtocolMin = 1;
-inline constexpr std::uint32_t kProtocolMax = 1;
-inline constexpr std::uint32_t kNumericsVersion = 1;
-
 // What OpenSession may require by name; Describe lists it.
 std::vector<std::string> capabilities();
 

@@ -171,6 +171,18 @@ TEST(CpuChoice, CoresOfOtherProcesses_ComeLast) {
   EXPECT_EQ(choose(smt, {.threads = 1, .cpu_list = {}}).pinned, (Cpus{1})) << "the sibling's core is as busy";
 }
 
+// Who spins on a core burns the time of the process that computes there.
+TEST(CpuChoice, CoreOfAnotherProcess_WaitsBlock) {
+  MachineCpus m = machine("core:4 pu:1", all(4));
+  EXPECT_EQ(choose(m).waiting, Waiting::kSpinThenPark);
+  m.taken = {0, 1};
+  EXPECT_EQ(choose(m).waiting, Waiting::kBlock);
+  EXPECT_EQ(choose(m, {.threads = 2, .cpu_list = {}}).waiting, Waiting::kSpinThenPark) << "two are free";
+  MachineCpus smt = machine(kSmt2, all(8));
+  smt.taken = {4};
+  EXPECT_EQ(choose(smt).waiting, Waiting::kBlock) << "the sibling's core is as busy";
+}
+
 TEST(CpuChoice, MachineThatTellsNoCores_CountsCpus) {
   EXPECT_EQ(choose(machine("pu:3", all(3))).pinned, (Cpus{0, 1, 2}));
 }

@@ -1,5 +1,6 @@
 // Who is told what when memory is short; nodes answer as the tests say.
 #include "coordinator/planner/memory_plan.h"
+#include "common/wire/versions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ class StatedNode final : public legs::NodeControl {
   const std::string& address() const override { return address_; }
   Result<legs::NodeDescription> describe() override {
     legs::NodeDescription node;
-    node.protocol_min = node.protocol_max = legs::kProtocolMax;
+    node.protocol_min = node.protocol_max = wire::kProtocolMax;
     node.numerics_version = numerics_version;
     return node;
   }
@@ -51,7 +52,7 @@ class StatedNode final : public legs::NodeControl {
   Status forget(std::uint64_t, std::uint64_t) override { return unused(); }
   Status close_session(std::uint64_t) override { return unused(); }
 
-  std::uint32_t numerics_version = legs::kNumericsVersion;
+  std::uint32_t numerics_version = wire::kNumericsVersion;
   std::uint32_t max_rows = 0;
 
  private:
@@ -179,8 +180,8 @@ TEST_F(MemoryPlanTest, Host_ItsFileItsCacheAndItsScratch) {
   EXPECT_EQ(
       p.legs[0].refusal,
       "host: needs 45M (experts 0-7: 24M, dense weights 10M, cache 10M, windows 0B, scratch 1M) and has 40M; short by "
-      "5M; give it at most experts 0-5, lower --ctx-size, or say --ram 45M to read weights that do not fit from the "
-      "file again and again");
+      "5M; give it at most experts 0-5, lower --ctx-size or --batch, or say --ram 45M to read weights that do not fit "
+      "from the file again and again");
   EXPECT_FALSE(p.room_for_positions.has_value());
   host_.ram = 45 * kMiB;
   EXPECT_TRUE(plan("").value().fits()) << "said so: pages of the file may be read again";

@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "tests/unit/tier_node/support/node_parts.h"
 #include "tier_node/service/data_server.h"
@@ -163,6 +165,13 @@ class HostileClient : public ::testing::Test {
     EXPECT_EQ(session->ended(), !stranger) << "a stranger ends nobody's session, a member its own";
     must_end(session);
     return error;
+  }
+  // The client may see the end of its connection before the node has ended the session.
+  static void await_end(const SessionRef& session) {
+    const auto end = std::chrono::steady_clock::now() + test::kPatience;
+    while (!session->ended() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(session->ended());
   }
   static void must_end(const SessionRef& session) {
     if (!session->ended()) session->end(Error(ErrorCode::kPeerGone, "the case is over"));

@@ -67,7 +67,8 @@ TEST_F(HostileClient, WrongMagicVersionOrLength_ClosedAtOnceAndOthersAreServed) 
     client.send_bytes(sealed(bytes));
     EXPECT_FALSE(client.receive_answer());
     EXPECT_TRUE(client.closed());
-    must_end(session);
+    await_end(session);
+    EXPECT_EQ(session->end_reason().code(), ErrorCode::kCorrupt) << session->end_reason().text();
   }
   expect_others_are_served();
 }

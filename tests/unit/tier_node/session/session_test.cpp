@@ -1,4 +1,5 @@
 #include "tier_node/session/session.h"
+#include "common/wire/versions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using ::testing::HasSubstr;
 
 TEST_F(SessionTest, ProtocolRangesApart_RefusedWithBothRanges) {
   OpenRequest other = request();
-  other.protocol_min = other.protocol_max = kProtocolMax + 1;
+  other.protocol_min = other.protocol_max = wire::kProtocolMax + 1;
   const Status status = refusal(other);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kRefused);
@@ -33,7 +34,7 @@ TEST_F(SessionTest, ProtocolRangesOverlap_HighestSharedIsTaken) {
   OpenRequest other = request();
   other.protocol_min = 1;
   other.protocol_max = 9;
-  EXPECT_EQ(must(table_->open(other)).protocol, kProtocolMax);
+  EXPECT_EQ(must(table_->open(other)).protocol, wire::kProtocolMax);
 }
 
 TEST_F(SessionTest, AnotherNumericsVersion_Refused) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/wire/versions.h"
 #include "tests/unit/tier_node/support/tiny_model.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
@@ -42,9 +43,9 @@ class SessionTest : public ::testing::Test {
 
   OpenRequest request() const {
     OpenRequest request;
-    request.protocol_min = kProtocolMin;
-    request.protocol_max = kProtocolMax;
-    request.numerics_version = kNumericsVersion;
+    request.protocol_min = wire::kProtocolMin;
+    request.protocol_max = wire::kProtocolMax;
+    request.numerics_version = wire::kNumericsVersion;
     request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
     request.limits = {16, 128, 4, std::uint64_t{1} << 20};
     request.coordinator = "box7";

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/transport/loopback/loopback.h"
+#include "common/wire/versions.h"
 #include "tests/unit/tier_node/support/lane_client.h"
 #include "tests/unit/tier_node/support/tiny_model.h"
 #include "tier_node/service/data_server.h"
@@ -112,9 +113,9 @@ class NodeParts {
 
   OpenRequest open_request() const {
     OpenRequest request;
-    request.protocol_min = kProtocolMin;
-    request.protocol_max = kProtocolMax;
-    request.numerics_version = kNumericsVersion;
+    request.protocol_min = wire::kProtocolMin;
+    request.protocol_max = wire::kProtocolMax;
+    request.numerics_version = wire::kNumericsVersion;
     request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
     request.limits = {512, 512 * 8, 64, std::uint64_t{64} << 20};
     request.coordinator = "test";
