@@ -24,7 +24,7 @@ build() {
   deploy/install_deps.sh
   echo "demo: building (log: build/demo-build.log)"
   mkdir -p build
-  { cmake --preset release && cmake --build --preset release --target terrace terrace-node; } >build/demo-build.log 2>&1 ||
+  { cmake --preset release && cmake --build --preset release --target terrace terrace-node terrace_docs; } >build/demo-build.log 2>&1 ||
     { tail -n 30 build/demo-build.log >&2; echo "demo: the build failed" >&2; exit 1; }
 }
 

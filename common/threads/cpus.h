@@ -41,8 +41,9 @@ struct CpuChoice {
   // kernel places them within `usable`, since there are more threads than CPUs, or since a time quota below the number
   // of cores means that other containers, unseen, use the same CPUs and would begin with the same ones.
   std::vector<std::uint32_t> pinned;
-  Waiting waiting = Waiting::kBlock;  // spins only with two physical cores, or quota for two, and a CPU for each thread
-  std::string why;                    // the number of threads, for people: "one for each of 4 physical cores"
+  // Spins only with two physical cores, or quota for two, a CPU for each thread, and no other terrace process on them.
+  Waiting waiting = Waiting::kBlock;
+  std::string why;  // the number of threads, for people: "one for each of 4 physical cores"
 
   // For the log: "4 threads, pinned to CPUs 0,2,4,6: one for each of 4 physical cores; waits spin then park".
   std::string describe() const;
