@@ -179,9 +179,9 @@ Status run_chat(const CommandContext& context) {
   }
   if (!form.is_plain() && !o.model.quiet)
     print_err(
-        "terrace: {}: its chat template does more than mark turns (a system text of its own, or reasoning); that part "
-        "is "
-        "not written\n",
+        "terrace: {}: its chat template does more than mark turns (a system text of its own, or reasoning); that is "
+        "not "
+        "written\n",
         o.model.model.filename().string());
   const auto before_load = [](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
     const auto tokenizer = opening.tokenizer();

@@ -100,7 +100,13 @@ Status run_score(const CommandContext& context) {
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_ASSIGN_OR_RETURN(const std::string content, read_content(o));
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
+  const auto before_load = [&o](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
+    if (o.text.empty()) return {};
+    const auto tokenizer = opening.tokenizer();
+    return tokenizer.ok() ? Status() : Status(tokenizer.error());
+  };
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           Engine::open(o.model, context.environment, before_load));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine->pin_step_thread());
   arch::Trunk& trunk = engine->trunk();
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, content, *engine));

@@ -66,6 +66,15 @@ std::filesystem::path babbling_model(const TempDir& dir) {
 const Arguments kBabble = {"--temperature", "10", "--top-k",      "0",  "--top-p", "1",
                            "--min-p",       "0",  "--max-tokens", "400"};
 
+TEST(GenerateNotes, KernelOfEachWeightType_SaidOnce) {
+  const Outcome run = run_terrace({"generate", "--prompt", kPrompt, "--max-tokens", "1", "--isa", "scalar"});
+  const std::string line =
+      "terrace: kernels: F32 dot_rows_f32_scalar, Q4_K dot_rows_q4_k_scalar, Q6_K dot_rows_q6_k_scalar\n";
+  const std::size_t at = run.err.find(line);
+  ASSERT_NE(at, std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("kernels:", at + line.size()), std::string::npos) << run.err;
+}
+
 TEST(GenerateJson, HasTheNamedKeys) {
   const Outcome run = run_terrace(generate({"--prompt", kPrompt, "--max-tokens", "3", "--json", "--seed", "9"}));
   const auto got = nlohmann::ordered_json::parse(run.out);

@@ -43,6 +43,11 @@ class RawSocket {
   bool try_write(std::span<const std::byte> bytes) {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
+  // Whether bytes, or the end, have come within `time`. Nothing is read.
+  bool answered_within(std::chrono::milliseconds time) {
+    pollfd entry{fd_, POLLIN, 0};
+    return ::poll(&entry, 1, static_cast<int>(time.count())) > 0;
+  }
   // Reads what comes until the other end closes. False: it did not in time.
   bool closed_within(std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;

@@ -42,6 +42,12 @@ TEST(ChatTemplate, ContentsArePlain_AndNothingElse) {
   EXPECT_EQ(text.plain[1].begin, text.plain[1].end);
 }
 
+TEST(ChatTemplate, DefaultSystemTextAndReasoning_AreNotPlain) {
+  EXPECT_TRUE(made().is_plain());
+  for (const char* const more : {"{{ '<|im_start|>system\\nYou are a pirate.<|im_end|>' }}", "{{ '<think>' }}"})
+    EXPECT_FALSE(ChatTemplate::make(std::string(kSource) + more).value().is_plain()) << more;
+}
+
 TEST(ChatTemplate, OtherFamilies_AreRefused_AndTheWayOutIsNamed) {
   for (const char* source : {"", "{{ bos_token }}[INST] {{ message['content'] }} [/INST]", "<|im_start|> and no end",
                              "<|im_user|>user<|im_middle|>x<|im_end|><|im_start|>", "<|start|>user<|channel|>"}) {
