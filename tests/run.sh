@@ -66,6 +66,7 @@ run_tests() {
   local preset=$1
   shift
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
+  export LSAN_OPTIONS=suppressions=$PWD/tests/leak_suppressions.txt:print_suppressions=0
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-label-summary --no-tests=error "$@"
