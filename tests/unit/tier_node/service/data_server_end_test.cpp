@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <thread>
 
-#include "common/transport/tcp/tcp.h"
 #include "tests/unit/tier_node/service/data_server_testing.h"
 #include "tier_node/service/data_server.h"
 
@@ -23,7 +21,6 @@ using test::must;
 using test::NodeParts;
 using test::NodeSettings;
 using test::TestBatch;
-using test::TinyModel;
 using ::testing::HasSubstr;
 
 // ---- ends -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ namespace {
 using test::must;
 using test::SessionTest;
 using test::SessionWithoutFileTest;
-using test::TinyModel;
 using ::testing::HasSubstr;
 
 // ---- epochs ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -16,7 +15,6 @@ namespace {
 
 using test::must;
 using test::SessionTest;
-using test::TinyModel;
 using ::testing::HasSubstr;
 
 // ---- opening --------------------------------------------------------------------------------------------------------
