@@ -184,8 +184,8 @@ Status run_chat(const CommandContext& context) {
         "written\n",
         o.model.model.filename().string());
   const auto before_load = [](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
-    const auto tokenizer = opening.tokenizer();
-    return tokenizer.ok() ? Status() : Status(tokenizer.error());
+    TERRACE_RETURN_IF_ERROR(opening.tokenizer());
+    return {};
   };
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            Engine::open(o.model, context.environment, before_load));

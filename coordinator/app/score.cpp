@@ -102,8 +102,8 @@ Status run_score(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const std::string content, read_content(o));
   const auto before_load = [&o](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
     if (o.text.empty()) return {};
-    const auto tokenizer = opening.tokenizer();
-    return tokenizer.ok() ? Status() : Status(tokenizer.error());
+    TERRACE_RETURN_IF_ERROR(opening.tokenizer());
+    return {};
   };
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            Engine::open(o.model, context.environment, before_load));
