@@ -1,0 +1,35 @@
+// ExpertCard over kernels/cuda/device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "kernels/card/expert_card.h"
+#include "kernels/cuda/device/card.h"
+
+namespace terrace::kernels::cuda {
+
+class CudaCard final : public ExpertCard {
+ public:
+  // Executors that a card has workspaces for: decode batches are computed between the slices of a prompt's.
+  static constexpr int kExecutors = 2;
+
+  static Result<std::unique_ptr<CudaCard>> open(int index, std::optional<std::uint64_t> budget_bytes);
+
+  const CardFacts& facts() const override { return facts_; }
+  std::span<std::byte> slab_memory() const override { return slab_memory_; }
+  Status check(const ExpertShape& shape) const override;
+  Result<std::unique_ptr<CardExecutor>> make_executor() override;
+  Result<std::unique_ptr<CardWriter>> make_writer() override;
+
+ private:
+  explicit CudaCard(std::unique_ptr<Card> card);
+  Status take_memory();
+
+  std::unique_ptr<Card> card_;
+  CardFacts facts_;
+  std::vector<std::byte*> free_workspaces_;
+  std::span<std::byte> slab_memory_;
+};
+
+}  // namespace terrace::kernels::cuda
