@@ -94,7 +94,7 @@ Status run_plan(const CommandContext& context) {
   else
     print_table(placement, o.model, model);
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
-  if (o.out) return planner::write_plan_file(*o.out, file, placement.owners, placement.memory);
+  if (o.out) return planner::write_plan_file(*o.out, file, placement.share, placement.memory);
   return {};
 }
 

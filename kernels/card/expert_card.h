@@ -64,7 +64,9 @@ constexpr std::uint64_t card_staging_bytes(std::uint64_t budget_bytes) {
   return card_workspace_bytes(budget_bytes) / 2;
 }
 
-// Threads  Any, but slab_memory()'s owner is one. Executors and writers must not outlive it.
+inline constexpr int kCardExecutors = 2;  // decode batches are computed between the slices of a prompt's
+
+// Threads  Any. Executors (at most kCardExecutors at a time) and writers must not outlive it.
 class ExpertCard {
  public:
   virtual ~ExpertCard() = default;

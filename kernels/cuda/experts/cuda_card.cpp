@@ -52,7 +52,7 @@ CudaCard::CudaCard(std::unique_ptr<Card> card) : card_(std::move(card)) {
 
 Status CudaCard::take_memory() {
   const std::uint64_t workspace = workspace_of(facts_).card;
-  for (int i = 0; i < kExecutors; ++i) {
+  for (int i = 0; i < kCardExecutors; ++i) {
     TERRACE_ASSIGN_OR_RETURN(std::byte* const memory, card_->take(workspace, "an executor's workspace"));
     free_workspaces_.push_back(memory);
   }
@@ -78,11 +78,21 @@ Status CudaCard::check(const ExpertShape& shape) const {
 }
 
 Result<std::unique_ptr<CardExecutor>> CudaCard::make_executor() {
-  TERRACE_CHECK(!free_workspaces_.empty(), "more executors than a card has workspaces for");
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CardExecutor> executor,
-                           CudaExecutor::make(*card_, free_workspaces_.back(), workspace_of(facts_)));
-  free_workspaces_.pop_back();
-  return executor;
+  std::byte* workspace = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    TERRACE_CHECK(!free_workspaces_.empty(), "more executors than a card has workspaces for");
+    workspace = free_workspaces_.back();
+    free_workspaces_.pop_back();
+  }
+  const auto give_back = [this, workspace] {
+    const std::lock_guard lock(mutex_);
+    free_workspaces_.push_back(workspace);
+  };
+  auto executor = CudaExecutor::make(*card_, workspace, workspace_of(facts_), give_back);
+  if (executor.ok()) return std::unique_ptr<CardExecutor>(std::move(*executor));
+  give_back();
+  return executor.error();
 }
 
 Result<std::unique_ptr<CardWriter>> CudaCard::make_writer() {

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
@@ -11,9 +13,6 @@ namespace terrace::kernels::cuda {
 
 class CudaCard final : public ExpertCard {
  public:
-  // Executors that a card has workspaces for: decode batches are computed between the slices of a prompt's.
-  static constexpr int kExecutors = 2;
-
   static Result<std::unique_ptr<CudaCard>> open(int index, std::optional<std::uint64_t> budget_bytes);
 
   const CardFacts& facts() const override { return facts_; }
@@ -28,8 +27,9 @@ class CudaCard final : public ExpertCard {
 
   std::unique_ptr<Card> card_;
   CardFacts facts_;
-  std::vector<std::byte*> free_workspaces_;
   std::span<std::byte> slab_memory_;
+  std::mutex mutex_;
+  std::vector<std::byte*> free_workspaces_;  // guarded by mutex_
 };
 
 }  // namespace terrace::kernels::cuda

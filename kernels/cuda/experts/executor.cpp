@@ -20,25 +20,33 @@ Result<ExpertForm> form_of(const ExpertShape& shape) {
 }
 
 Result<std::unique_ptr<CudaExecutor>> CudaExecutor::make(const Card& card, std::byte* workspace,
-                                                         const WorkspaceBytes& bytes) {
+                                                         const WorkspaceBytes& bytes, std::function<void()> give_back) {
   TERRACE_ASSIGN_OR_RETURN(Stream stream, card.make_stream());
   TERRACE_ASSIGN_OR_RETURN(Event begin, card.make_event());
   TERRACE_ASSIGN_OR_RETURN(Event end, card.make_event());
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer in, card.make_pinned(bytes.pinned / 2));
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer back, card.make_pinned(bytes.pinned / 2));
   return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(stream), std::move(begin), std::move(end),
-                                                        std::move(in), std::move(back), workspace, bytes));
+                                                        std::move(in), std::move(back), workspace, bytes,
+                                                        std::move(give_back)));
 }
 
 CudaExecutor::CudaExecutor(Stream stream, Event begin, Event end, PinnedBuffer in, PinnedBuffer back,
-                           std::byte* workspace, const WorkspaceBytes& bytes)
+                           std::byte* workspace, const WorkspaceBytes& bytes, std::function<void()> give_back)
     : stream_(std::move(stream)),
       begin_(std::move(begin)),
       end_(std::move(end)),
       in_(std::move(in)),
       back_(std::move(back)),
       workspace_(workspace),
-      bytes_(bytes) {}
+      bytes_(bytes),
+      give_back_(std::move(give_back)) {}
+
+// A batch that nobody collected may still run.
+CudaExecutor::~CudaExecutor() {
+  (void)stream_.synchronize();
+  give_back_();
+}
 
 Status CudaExecutor::submit(const ExpertShape& shape, Executor::SlabOf slab_of, const BatchView& batch, int shift) {
   return begin(shape, slab_of, batch, shift, false);

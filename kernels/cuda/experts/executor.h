@@ -4,7 +4,7 @@
 // is free. Sums of a slice start from zero on the card and are added on the host, so slices know nothing of each other.
 #pragma once
 
-#include <optional>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -22,9 +22,11 @@ Result<ExpertForm> form_of(const ExpertShape& shape);
 
 class CudaExecutor final : public CardExecutor {
  public:
-  // `workspace` is card memory of `bytes.card`, 256-byte aligned; `card` outlives the executor.
-  static Result<std::unique_ptr<CudaExecutor>> make(const Card& card, std::byte* workspace,
-                                                    const WorkspaceBytes& bytes);
+  // `workspace` is card memory of `bytes.card`, 256-byte aligned; give_back is called when it is not used any more.
+  // `card` outlives the executor.
+  static Result<std::unique_ptr<CudaExecutor>> make(const Card& card, std::byte* workspace, const WorkspaceBytes& bytes,
+                                                    std::function<void()> give_back);
+  ~CudaExecutor() override;
 
   Status submit(const ExpertShape& shape, Executor::SlabOf slab_of, const BatchView& batch, int shift) override;
   Result<ExecStats> collect(SumsView sums, std::span<std::uint8_t> failed,
@@ -39,7 +41,7 @@ class CudaExecutor final : public CardExecutor {
     SlabView slab;
   };
   CudaExecutor(Stream stream, Event begin, Event end, PinnedBuffer in, PinnedBuffer back, std::byte* workspace,
-               const WorkspaceBytes& bytes);
+               const WorkspaceBytes& bytes, std::function<void()> give_back);
 
   Status begin(const ExpertShape& shape, Executor::SlabOf slab_of, const BatchView& batch, int shift, bool to_slots);
   Result<ExecStats> finish(Executor::BetweenSlices between_slices, FunctionRef<void(const CardSlice& slice)> take);
@@ -67,6 +69,7 @@ class CudaExecutor final : public CardExecutor {
   PinnedBuffer in_, back_;
   std::byte* const workspace_;
   const WorkspaceBytes bytes_;
+  const std::function<void()> give_back_;
 
   // Of the batch in hand.
   ExpertForm form_;

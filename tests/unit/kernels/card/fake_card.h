@@ -36,7 +36,8 @@ class FakeCard final : public kernels::ExpertCard {
   }
 
   TensorType no_kernel_for = TensorType::kI8;
-  bool broken = false;  // every later submit, collect and write fails
+  bool broken = false;            // every later submit, collect and write fails
+  bool computes_wrongly = false;  // one value of the first pair
   std::uint64_t pairs = 0;
   std::uint64_t bytes_written = 0;
 
@@ -79,7 +80,9 @@ class FakeCard final : public kernels::ExpertCard {
       TERRACE_RETURN_IF_ERROR(submit(shape, slab_of, batch, 24));
       card_.pairs += batch.pairs.size();
       TERRACE_ASSIGN_OR_RETURN(const kernels::ExpertKernels kernels, scalar());
-      return executor_.run_slots(kernels, slab_of, batch, out, failed, between);
+      auto stats = executor_.run_slots(kernels, slab_of, batch, out, failed, between);
+      if (card_.computes_wrongly) out[0] += 1.0f;
+      return stats;
     }
 
    private:
