@@ -89,6 +89,7 @@ class NodePlanner {
     leg.experts = describe(share, input_.model.n_layers());
     leg.slabs = count(share);
     leg.slab_bytes = estimate.slabs;
+    leg.vram_bytes = estimate.card;
     leg.staging_bytes = estimate.staging;
     leg.scratch_bytes = estimate.scratch;
     leg.needs = estimate.total;
@@ -119,8 +120,9 @@ class NodePlanner {
     const std::string more = machine ? "end other programs there"
                                      : fmt::format("start it with --ram {}", as_option(e.budget - e.free + e.total));
     return fmt::format(
-        "{}: needs {} for {} (slabs {}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
+        "{}: needs {} for {} (slabs {}{}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
         format_size(leg.needs), share.empty() ? "its session" : "experts " + leg.experts, format_size(leg.slab_bytes),
+        leg.vram_bytes == 0 ? "" : fmt::format(" beside {} on its card", format_size(leg.vram_bytes)),
         format_size(leg.staging_bytes), format_size(leg.scratch_bytes), format_size(leg.offers), why,
         format_size(leg.needs - leg.offers), part, more);
   }
