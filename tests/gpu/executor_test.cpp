@@ -107,6 +107,26 @@ TEST_F(CardExecutorTest, ASmallWorkspace_CutsTheBatch_SameSums) {
   }
 }
 
+// Small batches are captured once a size: other rows, experts, weights and layers replay them.
+TEST_F(CardExecutorTest, BatchesOfDecoding_ReplayWithOtherExperts_SameSums) {
+  open(512 * kMiB);
+  if (IsSkipped()) return;
+  const Layer layers[] = {Layer::random({kQ4_K, kQ4_K, kQ6_K, 512, 256}, 16, rng_),
+                          Layer::random({kQ4_K, kQ4_K, kQ4_K, 512, 256}, 16, rng_)};
+  for (int round = 0; round < 6; ++round)
+    for (const Layer& layer : layers) {
+      upload(layer);
+      for (const std::size_t n_rows : {1, 2, 1})
+        for (const std::size_t n_used : {1, 3, 8}) {
+          SCOPED_TRACE(testing::Message() << "round " << round << ", rows " << n_rows << ", seed " << kSeed);
+          const Rows rows = Rows::random(n_rows, 512, rng_);
+          const std::vector<Pair> pairs = test::random_pairs(n_rows, 16, n_used, rng_);
+          const int shift = round % 2 == 0 ? 24 : 30;
+          EXPECT_EQ(compute(layer, rows, pairs, shift).sums, test::expected(layer, rows, pairs, shift).sums);
+        }
+    }
+}
+
 TEST_F(CardExecutorTest, ARowThatLeavesTheRange_FailsAlone) {
   open(64 * kMiB);
   if (IsSkipped()) return;

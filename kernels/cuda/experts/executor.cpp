@@ -11,6 +11,17 @@
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
 
 namespace terrace::kernels::cuda {
+namespace {
+
+// One or two streams that decode. More pairs come in too many sizes, and their launches hide behind their kernels.
+constexpr std::size_t kMostReplayedPairs = 16;
+constexpr std::size_t kMostReplays = 128;
+
+SliceSize size_of(const CardSlice& slice) {
+  return {slice.n_rows, static_cast<std::uint32_t>(slice.pairs.size()), slice.most_pairs_of_row};
+}
+
+}  // namespace
 
 Result<ExpertForm> form_of(const ExpertShape& shape) {
   for (const TensorType type : {shape.gate, shape.up, shape.down})
@@ -133,17 +144,35 @@ Result<ExecStats> CudaExecutor::run_slots(const ExpertShape& shape, Executor::Sl
 // ---- one slice on its way ----
 
 Status CudaExecutor::queue(const CardSlice& slice) {
-  at_ = lay_out(form_, {slice.n_rows, static_cast<std::uint32_t>(slice.pairs.size()), slice.most_pairs_of_row});
+  at_ = lay_out(form_, size_of(slice));
   fill_rows(slice);
   fill_pairs(slice);
   TERRACE_RETURN_IF_ERROR(stream_.record(begin_));
+  TERRACE_RETURN_IF_ERROR(is_replayed(slice) ? replay(slice) : launch_all(slice));
+  return stream_.record(end_);
+}
+
+bool CudaExecutor::is_replayed(const CardSlice& slice) const {
+  return !to_slots_ && slice.pairs.size() <= kMostReplayedPairs;
+}
+
+Status CudaExecutor::replay(const CardSlice& slice) {
+  const Replayed what{form_, size_of(slice), shift_};
+  const auto found = std::find_if(replays_.begin(), replays_.end(), [&](const Replay& r) { return r.what == what; });
+  if (found != replays_.end()) return found->graph.launch(stream_);
+  if (replays_.size() >= kMostReplays) return launch_all(slice);
+  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, [&] { return launch_all(slice); }));
+  replays_.push_back({what, std::move(graph)});
+  return replays_.back().graph.launch(stream_);
+}
+
+Status CudaExecutor::launch_all(const CardSlice& slice) {
   TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(workspace_, in_.data(), at_.in_bytes));
   TERRACE_RETURN_IF_ERROR(stream_.fill(workspace_ + at_.sums, 0, at_.back_bytes()));
   TERRACE_RETURN_IF_ERROR(launch_rows(slice));
   TERRACE_RETURN_IF_ERROR(launch_gate_and_up(slice));
   TERRACE_RETURN_IF_ERROR(launch_down(slice));
-  TERRACE_RETURN_IF_ERROR(launch_back(slice));
-  return stream_.record(end_);
+  return launch_back(slice);
 }
 
 void CudaExecutor::fill_rows(const CardSlice& slice) {
@@ -188,6 +217,11 @@ void CudaExecutor::fill_pairs(const CardSlice& slice) {
     slots[free] = static_cast<std::int32_t>(i);
     weights[free] = pair.weight;
   }
+  if (!is_replayed(slice)) return;
+  // One launch for every choice of experts: groups without rows are passed over.
+  for (; n_groups_ < slice.pairs.size(); ++n_groups_)
+    for (GemvGroup* const part : groups) part[n_groups_] = {};
+  largest_group_ = slice.n_rows;
 }
 
 Status CudaExecutor::launch_rows(const CardSlice& slice) {

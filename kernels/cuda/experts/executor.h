@@ -2,6 +2,9 @@
 //
 // A slice is one copy to the card, a dozen launches and one copy back; while the card computes it, the calling thread
 // is free. Sums of a slice start from zero on the card and are added on the host, so slices know nothing of each other.
+//
+// Slices of few pairs, those of decoding, are graphs: what they launch depends on their size alone, everything else
+// lies in the workspace. A size is captured when it comes up first and is one launch from then on.
 #pragma once
 
 #include <functional>
@@ -40,12 +43,26 @@ class CudaExecutor final : public CardExecutor {
     std::uint16_t expert = 0;
     SlabView slab;
   };
+  // What a captured slice depends on.
+  struct Replayed {
+    ExpertForm form;
+    SliceSize size;
+    int shift = 24;
+    bool operator==(const Replayed&) const = default;
+  };
+  struct Replay {
+    Replayed what;
+    Graph graph;
+  };
   CudaExecutor(Stream stream, Event begin, Event end, PinnedBuffer in, PinnedBuffer back, std::byte* workspace,
                const WorkspaceBytes& bytes, std::function<void()> give_back);
 
   Status begin(const ExpertShape& shape, Executor::SlabOf slab_of, const BatchView& batch, int shift, bool to_slots);
   Result<ExecStats> finish(Executor::BetweenSlices between_slices, FunctionRef<void(const CardSlice& slice)> take);
   Status queue(const CardSlice& slice);
+  bool is_replayed(const CardSlice& slice) const;
+  Status replay(const CardSlice& slice);
+  Status launch_all(const CardSlice& slice);
   void fill_rows(const CardSlice& slice);
   void fill_pairs(const CardSlice& slice);
   const SlabView& slab_of_expert(std::uint16_t expert) const;
@@ -84,6 +101,7 @@ class CudaExecutor final : public CardExecutor {
   std::uint32_t n_groups_ = 0;
   std::uint32_t largest_group_ = 0;  // pairs
   bool open_ = false;                // between submit() and collect()
+  std::vector<Replay> replays_;
 };
 
 }  // namespace terrace::kernels::cuda

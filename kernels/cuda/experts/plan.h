@@ -17,6 +17,7 @@ struct ExpertForm {
   ActivationClass gate_class = ActivationClass::kF32;
   ActivationClass up_class = ActivationClass::kF32;
   ActivationClass down_class = ActivationClass::kF32;
+  bool operator==(const ExpertForm&) const = default;
 };
 
 // A slice in numbers.
@@ -24,6 +25,7 @@ struct SliceSize {
   std::uint32_t rows = 0;
   std::uint32_t pairs = 0;
   std::uint32_t pairs_of_row = 0;
+  bool operator==(const SliceSize&) const = default;
 };
 
 // Offsets in bytes, each a multiple of 256. First what is copied to the card in one piece (pinned memory has the same
