@@ -155,7 +155,8 @@ Status Engine::Parts::open_card(Placement& placement) {
   card = std::move(placement.card);
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
   const std::size_t leg = placement.owners.n_legs() - 1;
-  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, placement.owners, leg, kernels, experts.shift));
+  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
+                                                         placement.owners, leg, kernels, experts.shift));
   const auto begin = std::chrono::steady_clock::now();
   auto task = notes.begin(card_leg->name());
   TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
@@ -166,6 +167,10 @@ Status Engine::Parts::open_card(Placement& placement) {
   notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
               format_size(bytes),
               format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
+  if (placement.card_dense_bytes > 0)
+    notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
+  else
+    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
   legs.push_back(card_leg.get());
   return {};
 }

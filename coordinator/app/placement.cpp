@@ -74,7 +74,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                                  std::size_t n_threads) {
   TERRACE_ASSIGN_OR_RETURN(manifest::ModelExperts experts, manifest::find_experts(file));
   TERRACE_ASSIGN_OR_RETURN(Owners owners, read_owners(file, options, experts));
-  const arch::TrunkOptions trunk = trunk_options(options, experts);
+  arch::TrunkOptions trunk = trunk_options(options, experts);
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());
   TERRACE_ASSIGN_OR_RETURN(arch::ModelInfo info, arch::describe(file, trunk));
@@ -83,13 +83,21 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
     TERRACE_ASSIGN_OR_RETURN(card, open_card(options.card));
   }
   legs::OwnerTable share = std::move(owners.table);
-  legs::OwnerTable with_card = card ? planner::give_hot_part(share, *card, *kernels) : share;
+  legs::OwnerTable with_card = share;
+  std::uint64_t dense = 0;
+  if (card) {
+    dense = planner::dense_bytes_on(*card, info);
+    with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - dense, *kernels);
+    if (dense > 0) trunk.card = card.get();
+    trunk.card_memory = card->slab_memory().first(dense);
+  }
   Placement placement{.experts = std::move(experts),
                       .trunk = trunk,
                       .info = std::move(info),
                       .kernels = std::move(*kernels),
                       .nodes = std::move(owners.nodes),
                       .card = std::move(card),
+                      .card_dense_bytes = dense,
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},
@@ -105,7 +113,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .max_rows = options.batch,
                            .range_rows = legs::kPromptRangeRows,
                            .host = {}};
-  if (placement.card) input.card = planner::describe(*placement.card);
+  if (placement.card) input.card = planner::describe(*placement.card, dense);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
   return placement;

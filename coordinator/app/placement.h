@@ -28,6 +28,7 @@ struct Placement {
   std::vector<kernels::ExpertKernels> kernels;  // [n_layers], this machine's
   std::vector<std::string> nodes;               // of --node, or of the plan file
   std::unique_ptr<kernels::ExpertCard> card;    // of --gpu: opened, its memory taken; else null
+  std::uint64_t card_dense_bytes = 0;           // of it, the first for the trunk's dense matrices
   legs::OwnerTable share;                       // host and nodes, as the options or the plan say it
   legs::OwnerTable owners;                      // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]

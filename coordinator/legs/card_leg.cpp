@@ -24,9 +24,11 @@ std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape) {
   return arena::SlabSizes{shape.gate_bytes(), shape.up_bytes(), shape.down_bytes(), {}}.stored_bytes();
 }
 
-Result<std::unique_ptr<CardLeg>> CardLeg::make(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
+Result<std::unique_ptr<CardLeg>> CardLeg::make(kernels::ExpertCard& card, std::span<std::byte> memory,
+                                               const OwnerTable& owners, std::size_t leg,
                                                const std::vector<kernels::ExpertKernels>& kernels, int shift) {
   std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift));
+  made->place_slabs(memory, owners, leg);
   TERRACE_ASSIGN_OR_RETURN(made->executor_, card.make_executor());
   return made;
 }
@@ -39,11 +41,9 @@ CardLeg::CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_
       experts_(owners.n_slabs(leg)),
       shift_(shift) {
   for (const kernels::ExpertKernels& layer : kernels) shapes_.push_back(layer.shape);
-  place_slabs(owners, leg);
 }
 
-void CardLeg::place_slabs(const OwnerTable& owners, std::size_t leg) {
-  const std::span<std::byte> memory = card_.slab_memory();
+void CardLeg::place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg) {
   std::uint64_t used = 0;
   slabs_.resize(std::size_t{owners.n_layers()} * n_experts_);
   for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {

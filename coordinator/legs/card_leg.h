@@ -24,10 +24,11 @@ std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape);
 
 class CardLeg final : public Leg {
  public:
-  // Owns the experts that `owners` gives to `leg`; they fit into the card's slab memory together, and the card can
-  // compute their shapes (ExpertCard::check()). kernels: one per layer; shift: SHIFT of the model. `card` outlives the
-  // leg.
-  static Result<std::unique_ptr<CardLeg>> make(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
+  // Owns the experts that `owners` gives to `leg`; they fit into `memory`, a part of the card's slab memory, together,
+  // and the card can compute their shapes (ExpertCard::check()). kernels: one per layer; shift: SHIFT of the model.
+  // `card` outlives the leg.
+  static Result<std::unique_ptr<CardLeg>> make(kernels::ExpertCard& card, std::span<std::byte> memory,
+                                               const OwnerTable& owners, std::size_t leg,
                                                const std::vector<kernels::ExpertKernels>& kernels, int shift);
 
   // Copies the slabs to the card, as many at once as there are workers: reads of the file overlap with each other and
@@ -54,7 +55,7 @@ class CardLeg final : public Leg {
   };
   CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
           const std::vector<kernels::ExpertKernels>& kernels, int shift);
-  void place_slabs(const OwnerTable& owners, std::size_t leg);
+  void place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg);
   static Status load_slab(kernels::CardWriter& writer, const Slot& slot, const kernels::ExpertShape& shape,
                           const kernels::SlabView& from);
   Error lost(const Error& why);

@@ -10,19 +10,29 @@
 
 namespace terrace::planner {
 
-CardInput describe(const kernels::ExpertCard& card) {
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes) {
   const kernels::CardFacts& facts = card.facts();
   CardInput input;
   input.name = legs::card_leg_name(facts.index);
   input.description = fmt::format("card {} ({})", facts.index, facts.name);
   input.budget_bytes = facts.budget_bytes;
   input.slab_bytes = card.slab_memory().size();
-  input.staging_bytes = kernels::card_staging_bytes(facts.budget_bytes);
+  input.dense_bytes = dense_bytes;
+  input.staging_bytes = (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes);
   return input;
 }
 
+std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelInfo& model) {
+  std::uint64_t bytes = 0;
+  for (const arch::DenseMatrix& matrix : model.dense_products) {
+    if (!card.check(kernels::CardProduct{matrix.type, nullptr, matrix.rows, matrix.cols, nullptr}).ok()) return 0;
+    bytes += matrix.card_bytes();
+  }
+  return bytes <= card.slab_memory().size() ? bytes : 0;
+}
+
 legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
-                               std::span<const kernels::ExpertKernels> layers) {
+                               std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers) {
   std::vector<arena::HotCandidate> candidates;
   std::vector<std::size_t> places;  // [candidates] in `table`
   std::vector<std::uint16_t> table;
@@ -36,7 +46,7 @@ legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::Ex
       places.push_back(std::size_t{layer} * owners.n_experts() + expert);
     }
   }
-  const std::vector<std::uint8_t> chosen = arena::choose_hot_part(candidates, card.slab_memory().size());
+  const std::vector<std::uint8_t> chosen = arena::choose_hot_part(candidates, slab_bytes);
   const auto leg = static_cast<std::uint16_t>(owners.n_legs());
   for (std::size_t i = 0; i < chosen.size(); ++i)
     if (chosen[i] != 0) table[places[i]] = leg;

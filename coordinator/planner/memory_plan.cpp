@@ -179,7 +179,7 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
   leg.slab_bytes = legs::slab_bytes(input.model, share);
-  leg.dense_bytes = host.dense_bytes;
+  leg.dense_bytes = host.dense_bytes - std::min(host.dense_bytes, input.card ? input.card->dense_bytes : 0);
   leg.cache_bytes = host.cache_bytes;
   const std::uint64_t n_nodes = input.owners.n_legs() - 1 - (input.card ? 1 : 0);
   leg.staging_bytes = 2 * n_nodes * legs::session_sizes(input.model, input.max_rows, input.range_rows).receive_window;
@@ -203,17 +203,18 @@ LegPlan plan_card(const PlanInput& input, const CardInput& card) {
   leg.is_card = true;
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
+  leg.dense_bytes = card.dense_bytes;
   for (const LayerExperts& layer : share)
     leg.slab_bytes += layer.experts.size() * legs::card_slab_bytes(legs::expert_shape(input.model.layers[layer.layer]));
   leg.scratch_bytes = card.budget_bytes - card.slab_bytes;
-  leg.needs = leg.slab_bytes + leg.scratch_bytes;
+  leg.needs = leg.slab_bytes + leg.dense_bytes + leg.scratch_bytes;
   leg.offers = card.budget_bytes;
   if (leg.slabs == 0 && input.owners.n_slabs(0) > 0)
     leg.refusal = fmt::format(
         "{}: no expert fits into the {} that a budget of {} leaves for them, or the card has no kernel for their "
         "types; "
         "give it more --vram, or leave out --gpu",
-        card.description, format_size(card.slab_bytes), format_size(card.budget_bytes));
+        card.description, format_size(card.slab_bytes - card.dense_bytes), format_size(card.budget_bytes));
   return leg;
 }
 

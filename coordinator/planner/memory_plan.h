@@ -31,7 +31,7 @@ struct LegPlan {
   // Bytes.
   std::uint64_t slab_bytes = 0;     // in the memory that the rest of this row is about
   std::uint64_t vram_bytes = 0;     // node: slabs on its card, beside those
-  std::uint64_t dense_bytes = 0;    // host: weights that are no routed experts
+  std::uint64_t dense_bytes = 0;    // host, card: weights that are no routed experts
   std::uint64_t cache_bytes = 0;    // host: keys and values of the context asked for
   std::uint64_t staging_bytes = 0;  // receive windows
   std::uint64_t scratch_bytes = 0;

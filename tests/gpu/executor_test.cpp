@@ -176,6 +176,45 @@ TEST_F(CardExecutorTest, TwoExecutorsOfTwoThreads_DoNotDisturbEachOther) {
   EXPECT_TRUE(second_equal);
 }
 
+// A trunk's products, of several types at once; 16 MiB leave a workspace of 2, so 300 rows are many parts.
+TEST_F(CardExecutorTest, DenseProducts_EqualTheScalarKernels) {
+  for (const std::uint64_t budget : {16 * kMiB, 512 * kMiB}) {
+    executor_.reset();
+    writer_.reset();
+    card_.reset();
+    open(budget);
+    if (IsSkipped()) return;
+    const auto multiplier = card_->make_multiplier().value();
+    Serial serial;
+    for (const std::size_t n_rows : {1, 3, 9, 300}) {
+      SCOPED_TRACE(testing::Message() << "rows " << n_rows << ", budget " << budget << ", seed " << kSeed);
+      used_ = 0;
+      std::normal_distribution<float> bell(0.0f, 1.0f);
+      std::vector<float> x(n_rows * 512);
+      for (float& value : x) value = bell(rng_);
+      const Rows rows(x, 512);
+      const std::pair<TensorType, std::uint32_t> matrices[] = {{kQ4_K, 300}, {kQ8_0, 64}, {kQ6_K, 33}};
+      std::vector<CardProduct> products;
+      std::vector<std::vector<float>> expected, found;
+      for (const auto& [type, n] : matrices) {
+        const test::Bytes w = test::random_weights(type, n, 512, rng_);
+        const WeightKernels kernels = *select_weight_kernels(type, {}, Isa::kScalar);
+        std::vector<float>& right = expected.emplace_back(n_rows * n);
+        for (std::size_t j = 0; j < n_rows; ++j) {
+          const std::byte* const row = rows.view(kernels.activation).row(j);
+          kernels.dot_rows(w.data(), row_bytes(type, 512), n, &row, 1, 512, right.data() + j * n, n);
+        }
+        found.emplace_back(n_rows * n, -1.0f);
+        products.push_back({type, upload(w), n, 512, nullptr});
+      }
+      for (std::size_t i = 0; i < products.size(); ++i) products[i].y = found[i].data();
+      ASSERT_OK(multiplier->run(products, x.data(), n_rows, serial));
+      for (std::size_t i = 0; i < products.size(); ++i)
+        EXPECT_EQUAL_FLOATS(found[i], expected[i], info(products[i].type).name);
+    }
+  }
+}
+
 // All types that the CPU computes can lie on a card; one budget is taken once, and what is more is refused by numbers.
 TEST_F(CardExecutorTest, WhatItCannotHoldOrCompute_IsRefusedByName) {
   open(64 * kMiB);

@@ -21,8 +21,8 @@ generate() {
   local name=$1
   shift
   if ! timeout 240 ./terrace generate --model "$model" --prompt-file "$work/prompt" --max-tokens 24 --temperature 0 \
-    --json --quiet "$@" >"$work/$name.json" 2>"$work/$name.err"; then
-    fail "$name: $(head -c 400 "$work/$name.err")"
+    --json "$@" >"$work/$name.json" 2>"$work/$name.err"; then
+    fail "$name: $(tail -c 400 "$work/$name.err")"
     return
   fi
   grep -o '"tokens":\[[^]]*\]\|"logits_xxh3":\[[^]]*\]' "$work/$name.json" >"$work/$name.answer"
@@ -70,6 +70,7 @@ placements() {
   generate cpu --batch 512
   generate card --gpu 0 --vram 2G
   same card && worked card card
+  grep -q "the trunk's dense matrices too" "$work/card.err" || fail "card: the trunk's dense matrices are not on the card"
   for batch in 1 7 64; do
     generate "card-batch-$batch" --gpu 0 --vram 2G --batch "$batch"
     same "card-batch-$batch"

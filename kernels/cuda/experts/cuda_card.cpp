@@ -7,6 +7,7 @@
 #include "common/base/units.h"
 #include "kernels/cuda/expert_gemv/plan.h"
 #include "kernels/cuda/experts/executor.h"
+#include "kernels/cuda/experts/multiplier.h"
 #include "kernels/cuda/experts/open.h"
 #include "kernels/cuda/experts/writer.h"
 
@@ -52,8 +53,8 @@ CudaCard::CudaCard(std::unique_ptr<Card> card) : card_(std::move(card)) {
 
 Status CudaCard::take_memory() {
   const std::uint64_t workspace = workspace_of(facts_).card;
-  for (int i = 0; i < kCardExecutors; ++i) {
-    TERRACE_ASSIGN_OR_RETURN(std::byte* const memory, card_->take(workspace, "an executor's workspace"));
+  for (int i = 0; i < kCardWorkspaces; ++i) {
+    TERRACE_ASSIGN_OR_RETURN(std::byte* const memory, card_->take(workspace, "a workspace"));
     free_workspaces_.push_back(memory);
   }
   const std::uint64_t rest = card_->budget_bytes() - card_->used_bytes();
@@ -65,23 +66,31 @@ Status CudaCard::take_memory() {
 Status CudaCard::check(const ExpertShape& shape) const {
   TERRACE_ASSIGN_OR_RETURN(const ExpertForm form, form_of(shape));
   TERRACE_RETURN_IF_ERROR(slice_limits(form, workspace_of(facts_), true));
-  const GemvCard card{card_->info().multiprocessors, card_->info().shared_bytes_per_block};
-  const auto check_part = [&](TensorType type, ActivationClass activation, std::uint32_t rows,
-                              std::uint32_t cols) -> Status {
-    for (const std::uint32_t max_rows : {1u, 8u})
-      TERRACE_RETURN_IF_ERROR(plan_gemv({type, activation, 16, rows, cols, 1, max_rows}, card));
-    return {};
-  };
-  TERRACE_RETURN_IF_ERROR(check_part(shape.gate, form.gate_class, shape.ff, shape.d_model));
-  TERRACE_RETURN_IF_ERROR(check_part(shape.up, form.up_class, shape.ff, shape.d_model));
-  return check_part(shape.down, form.down_class, shape.d_model, shape.ff);
+  TERRACE_RETURN_IF_ERROR(check_gemv(shape.gate, form.gate_class, shape.ff, shape.d_model));
+  TERRACE_RETURN_IF_ERROR(check_gemv(shape.up, form.up_class, shape.ff, shape.d_model));
+  return check_gemv(shape.down, form.down_class, shape.d_model, shape.ff);
 }
 
-Result<std::unique_ptr<CardExecutor>> CudaCard::make_executor() {
+Status CudaCard::check(const CardProduct& product) const {
+  TERRACE_ASSIGN_OR_RETURN(const ProductShape shape, shape_of(product));
+  TERRACE_RETURN_IF_ERROR(rows_at_once(std::span(&shape, 1), 1, workspace_of(facts_)));
+  return check_gemv(product.type, shape.activation, product.rows, product.cols);
+}
+
+// At one row and at many a matrix is computed differently.
+Status CudaCard::check_gemv(TensorType type, ActivationClass activation, std::uint32_t rows, std::uint32_t cols) const {
+  const GemvCard card{card_->info().multiprocessors, card_->info().shared_bytes_per_block};
+  for (const std::uint32_t max_rows : {1u, 8u})
+    TERRACE_RETURN_IF_ERROR(plan_gemv({type, activation, 16, rows, cols, 1, max_rows}, card));
+  return {};
+}
+
+template <class T>
+Result<std::unique_ptr<T>> CudaCard::make_in_workspace() {
   std::byte* workspace = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    TERRACE_CHECK(!free_workspaces_.empty(), "more executors than a card has workspaces for");
+    TERRACE_CHECK(!free_workspaces_.empty(), "a card has no workspace left");
     workspace = free_workspaces_.back();
     free_workspaces_.pop_back();
   }
@@ -89,10 +98,19 @@ Result<std::unique_ptr<CardExecutor>> CudaCard::make_executor() {
     const std::lock_guard lock(mutex_);
     free_workspaces_.push_back(workspace);
   };
-  auto executor = CudaExecutor::make(*card_, workspace, workspace_of(facts_), give_back);
-  if (executor.ok()) return std::unique_ptr<CardExecutor>(std::move(*executor));
-  give_back();
-  return executor.error();
+  auto made = T::make(*card_, workspace, workspace_of(facts_), give_back);
+  if (!made.ok()) give_back();
+  return made;
+}
+
+Result<std::unique_ptr<CardExecutor>> CudaCard::make_executor() {
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CardExecutor> executor, make_in_workspace<CudaExecutor>());
+  return executor;
+}
+
+Result<std::unique_ptr<CardMultiplier>> CudaCard::make_multiplier() {
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CardMultiplier> multiplier, make_in_workspace<CudaMultiplier>());
+  return multiplier;
 }
 
 Result<std::unique_ptr<CardWriter>> CudaCard::make_writer() {

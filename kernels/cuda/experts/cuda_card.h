@@ -18,12 +18,18 @@ class CudaCard final : public ExpertCard {
   const CardFacts& facts() const override { return facts_; }
   std::span<std::byte> slab_memory() const override { return slab_memory_; }
   Status check(const ExpertShape& shape) const override;
+  Status check(const CardProduct& product) const override;
   Result<std::unique_ptr<CardExecutor>> make_executor() override;
+  Result<std::unique_ptr<CardMultiplier>> make_multiplier() override;
   Result<std::unique_ptr<CardWriter>> make_writer() override;
 
  private:
   explicit CudaCard(std::unique_ptr<Card> card);
   Status take_memory();
+  Status check_gemv(TensorType type, ActivationClass activation, std::uint32_t rows, std::uint32_t cols) const;
+  // An Executor or a Multiplier in a workspace of its own.
+  template <class T>
+  Result<std::unique_ptr<T>> make_in_workspace();
 
   std::unique_ptr<Card> card_;
   CardFacts facts_;

@@ -72,6 +72,42 @@ SliceLayout lay_out(const ExpertForm& form, const SliceSize& size) {
   return at;
 }
 
+ProductsLayout lay_out(std::span<const ProductShape> products, std::uint32_t n_rows) {
+  Pen pen;
+  ProductsLayout at;
+  const std::uint32_t cols = products.front().cols;
+  at.x_bytes = std::uint64_t{n_rows} * cols * sizeof(float);
+  at.x = pen.take(at.x_bytes);
+  std::array<bool, kActivationClasses> made{};
+  for (const ProductShape& product : products) {
+    const auto form = static_cast<std::size_t>(product.activation);
+    if (made[form]) continue;
+    made[form] = true;
+    at.card_rows[form] = pen.take(std::uint64_t{n_rows} * card_row(product.activation, cols));
+  }
+  at.y_begin = pen.at();
+  for (std::size_t i = 0; i < products.size(); ++i)
+    at.y[i] = pen.take(std::uint64_t{n_rows} * products[i].rows * sizeof(float));
+  at.end = pen.at();
+  return at;
+}
+
+Result<std::uint32_t> rows_at_once(std::span<const ProductShape> products, std::size_t n_rows,
+                                   const WorkspaceBytes& bytes) {
+  ProductsLayout at;
+  for (std::size_t rows = std::min<std::size_t>(n_rows, kMostRows); rows > 0; rows /= 2) {
+    at = lay_out(products, static_cast<std::uint32_t>(rows));
+    const std::uint64_t half = bytes.pinned / 2;
+    if (at.end <= bytes.card && at.x_bytes <= half && at.end - at.y_begin <= half)
+      return static_cast<std::uint32_t>(rows);
+  }
+  return Error(
+      ErrorCode::kOutOfMemory,
+      fmt::format("dense products of one row need {} bytes of a card's workspace of {}; give the card a larger "
+                  "--vram",
+                  at.end, bytes.card));
+}
+
 Result<SliceLimits> slice_limits(const ExpertForm& form, const WorkspaceBytes& bytes, bool to_slots) {
   for (std::uint32_t rows = kMostRows; rows > 0; rows /= 2)
     if (const SliceSize size = largest(rows); fits(form, size, bytes, to_slots))

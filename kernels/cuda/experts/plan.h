@@ -2,10 +2,14 @@
 // so it is tested without a card.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/base/result.h"
 #include "common/base/tensor_type.h"
+#include "kernels/card/expert_card.h"
 #include "kernels/card/slices.h"
 #include "kernels/executor/executor.h"
 
@@ -59,5 +63,27 @@ struct WorkspaceBytes {
 // The largest slices that fit. Outputs of single pairs (to_slots) come back as f32 [pairs, d_model] instead of sums.
 // kOutOfMemory: not even one pair does; the text gives both sizes.
 Result<SliceLimits> slice_limits(const ExpertForm& form, const WorkspaceBytes& bytes, bool to_slots);
+
+// ---- dense products -------------------------------------------------------------------------------------------------
+
+struct ProductShape {
+  ActivationClass activation = ActivationClass::kF32;  // of the weight type
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+};
+
+// As SliceLayout: x comes in one piece, all products go back in one.
+struct ProductsLayout {
+  std::uint64_t x = 0;  // f32 [n_rows, cols]
+  std::uint64_t x_bytes = 0;
+  std::array<std::uint64_t, kActivationClasses> card_rows{};    // [n_rows] of each class that some product wants
+  std::array<std::uint64_t, CardMultiplier::kMaxProducts> y{};  // f32 [n_rows, rows] of each
+  std::uint64_t y_begin = 0;
+  std::uint64_t end = 0;
+};
+ProductsLayout lay_out(std::span<const ProductShape> products, std::uint32_t n_rows);
+// The most rows, n_rows at the most, that fit at once. kOutOfMemory: not even one does; the text gives both sizes.
+Result<std::uint32_t> rows_at_once(std::span<const ProductShape> products, std::size_t n_rows,
+                                   const WorkspaceBytes& bytes);
 
 }  // namespace terrace::kernels::cuda

@@ -55,7 +55,7 @@ struct Legs {
   Serial serial;
   terrace::test::FakeCard card{all_slabs()};
   HostLeg host{owners, model().lookup(), model().kernels, serial, model().ops};
-  std::unique_ptr<CardLeg> leg = CardLeg::make(card, owners, 1, model().kernels, 24).value();
+  std::unique_ptr<CardLeg> leg = CardLeg::make(card, card.slab_memory(), owners, 1, model().kernels, 24).value();
   std::uint64_t done = 0, total = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/card/expert_card.h"
+#include "kernels/cpu/activations/activations.h"
 #include "kernels/registry/registry.h"
 
 namespace terrace::test {
@@ -28,6 +29,12 @@ class FakeCard final : public kernels::ExpertCard {
     if (shape.gate == no_kernel_for) return Error(ErrorCode::kUnsupported, "the fake card has no kernel for it");
     return {};
   }
+  Status check(const kernels::CardProduct& product) const override {
+    return check(kernels::ExpertShape{product.type, product.type, product.type, 0, 0});
+  }
+  Result<std::unique_ptr<kernels::CardMultiplier>> make_multiplier() override {
+    return std::unique_ptr<kernels::CardMultiplier>(std::make_unique<FakeMultiplier>(*this));
+  }
   Result<std::unique_ptr<kernels::CardExecutor>> make_executor() override {
     return std::unique_ptr<kernels::CardExecutor>(std::make_unique<FakeExecutor>(*this));
   }
@@ -39,6 +46,7 @@ class FakeCard final : public kernels::ExpertCard {
   bool broken = false;            // every later submit, collect and write fails
   bool computes_wrongly = false;  // one value of the first pair
   std::uint64_t pairs = 0;
+  std::uint64_t products = 0;
   std::uint64_t bytes_written = 0;
 
  private:
@@ -98,6 +106,35 @@ class FakeCard final : public kernels::ExpertCard {
     kernels::BatchView batch_;
     int shift_ = 24;
     std::map<std::uint16_t, kernels::SlabView> slabs_;
+  };
+
+  class FakeMultiplier final : public kernels::CardMultiplier {
+   public:
+    explicit FakeMultiplier(FakeCard& card) : card_(card) {}
+    Status run(std::span<const kernels::CardProduct> products, const float* x, std::size_t n_rows, Parallel&) override {
+      TERRACE_RETURN_IF_ERROR(card_.alive());
+      for (const kernels::CardProduct& product : products) {
+        TERRACE_ASSIGN_OR_RETURN(const kernels::WeightKernels kernels,
+                                 kernels::select_weight_kernels(product.type, {}, kernels::Isa::kScalar));
+        const std::size_t bytes = row_bytes(kernels.activation, product.cols);
+        std::vector<std::byte> row(bytes);
+        for (std::size_t j = 0; j < n_rows; ++j) {
+          const float* const values = x + j * product.cols;
+          const auto* quantised = reinterpret_cast<const std::byte*>(values);
+          if (kernels.activation != ActivationClass::kF32) {
+            kernels::quantize_row_scalar(kernels.activation, values, product.cols, row.data());
+            quantised = row.data();
+          }
+          kernels.dot_rows(product.w, row_bytes(product.type, product.cols), product.rows, &quantised, 1, product.cols,
+                           product.y + j * product.rows, product.rows);
+        }
+        card_.products += 1;
+      }
+      return {};
+    }
+
+   private:
+    FakeCard& card_;
   };
 
   class FakeWriter final : public kernels::CardWriter {
