@@ -68,15 +68,9 @@ inline std::vector<std::byte> hello_bytes(const Session& session, wire::Lane lan
 // As the session's second frame on lane latency.
 inline std::vector<std::byte> batch_bytes(const TinyModel& model, const Session& session, std::uint32_t n_rows = 2) {
   const TestBatch batch(model, 0, n_rows, 2, kSeed);
-  wire::BatchInfo info;
-  info.n_rows = n_rows;
-  info.n_pairs = static_cast<std::uint32_t>(batch.pairs.size());
-  info.n_ranges = 1;
-  info.d_model = batch.d_model();
-  info.gate_class = info.up_class = batch.kernels.gate_class();
   wire::FrameBuilder builder;
   builder.begin({.type = wire::FrameType::kBatch, .session = session.id(), .sequence = 2, .epoch = 1});
-  wire::add_batch(builder, info, batch.gate_rows, {}, batch.pairs, batch.ranges);
+  wire::add_batch(builder, batch.info(), batch.gate_rows, {}, batch.pairs, batch.ranges);
   return contiguous(builder);
 }
 
