@@ -11,6 +11,12 @@
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
 
 namespace terrace::kernels::cuda {
+namespace {
+
+constexpr std::uint32_t kMostReplayedRows = 2;
+constexpr std::size_t kMostReplays = 1024;  // twice two for each layer, and the head
+
+}  // namespace
 
 Result<ProductShape> shape_of(const CardProduct& product) {
   if (has_gemv(product.type)) return ProductShape{gemv_activation(product.type), product.rows, product.cols};
@@ -65,9 +71,7 @@ Status CudaMultiplier::run_part(std::span<const CardProduct> products, std::span
   parallel.run(n, [&](std::size_t row, std::size_t) {
     std::memcpy(in_.data() + row * cols * sizeof(float), x + (first + row) * cols, cols * sizeof(float));
   });
-  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(workspace_ + at.x, in_.data(), at.x_bytes));
-  TERRACE_RETURN_IF_ERROR(launch(products, shapes, at, n));
-  TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(back_.data(), workspace_ + at.y_begin, at.end - at.y_begin));
+  TERRACE_RETURN_IF_ERROR(n <= kMostReplayedRows ? replay(products, shapes, at, n) : queue(products, shapes, at, n));
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
   parallel.run(n * products.size(), [&](std::size_t item, std::size_t) {
     const std::size_t i = item % products.size(), row = item / products.size();
@@ -76,6 +80,27 @@ Status CudaMultiplier::run_part(std::span<const CardProduct> products, std::span
                 bytes);
   });
   return {};
+}
+
+Status CudaMultiplier::queue(std::span<const CardProduct> products, std::span<const ProductShape> shapes,
+                             const ProductsLayout& at, std::uint32_t n) {
+  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(workspace_ + at.x, in_.data(), at.x_bytes));
+  TERRACE_RETURN_IF_ERROR(launch(products, shapes, at, n));
+  return stream_.copy_to_host(back_.data(), workspace_ + at.y_begin, at.end - at.y_begin);
+}
+
+Status CudaMultiplier::replay(std::span<const CardProduct> products, std::span<const ProductShape> shapes,
+                              const ProductsLayout& at, std::uint32_t n) {
+  std::array<Replay::Matrix, kMaxProducts> matrices{};
+  for (std::size_t i = 0; i < products.size(); ++i)
+    matrices[i] = {products[i].type, products[i].w, products[i].rows, products[i].cols};
+  const auto found = std::find_if(replays_.begin(), replays_.end(),
+                                  [&](const Replay& r) { return r.n == n && r.matrices == matrices; });
+  if (found != replays_.end()) return found->graph.launch(stream_);
+  if (replays_.size() >= kMostReplays) return queue(products, shapes, at, n);
+  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, [&] { return queue(products, shapes, at, n); }));
+  replays_.push_back({matrices, n, std::move(graph)});
+  return replays_.back().graph.launch(stream_);
 }
 
 Status CudaMultiplier::launch(std::span<const CardProduct> products, std::span<const ProductShape> shapes,
