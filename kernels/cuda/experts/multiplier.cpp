@@ -68,12 +68,15 @@ Status CudaMultiplier::run_part(std::span<const CardProduct> products, std::span
                                 const float* x, std::size_t first, std::uint32_t n, Parallel& parallel) {
   const std::size_t cols = products[0].cols;
   const ProductsLayout at = lay_out(shapes, n);
-  parallel.run(n, [&](std::size_t row, std::size_t) {
+  // Few rows are copied sooner than workers wake.
+  Serial serial;
+  Parallel& copying = n <= kMostReplayedRows ? static_cast<Parallel&>(serial) : parallel;
+  copying.run(n, [&](std::size_t row, std::size_t) {
     std::memcpy(in_.data() + row * cols * sizeof(float), x + (first + row) * cols, cols * sizeof(float));
   });
   TERRACE_RETURN_IF_ERROR(n <= kMostReplayedRows ? replay(products, shapes, at, n) : queue(products, shapes, at, n));
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-  parallel.run(n * products.size(), [&](std::size_t item, std::size_t) {
+  copying.run(n * products.size(), [&](std::size_t item, std::size_t) {
     const std::size_t i = item % products.size(), row = item / products.size();
     const std::size_t bytes = products[i].rows * sizeof(float);
     std::memcpy(products[i].y + (first + row) * products[i].rows, back_.data() + (at.y[i] - at.y_begin) + row * bytes,
