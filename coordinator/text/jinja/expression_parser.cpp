@@ -219,8 +219,7 @@ ExpressionPtr ExpressionParser::number() {
   const char mark = text.size() > 2 ? static_cast<char>(text[1] | 0x20) : '0';
   const int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
   std::int64_t value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data() + (base == 10 ? 0 : 2), text.data() + text.size(), value, base);
+  const auto [end, error] = std::from_chars(text.data() + (base == 10 ? 0 : 2), text.data() + text.size(), value, base);
   if (error != std::errc())
     throw Failure{ErrorCode::kUnsupported,
                   fmt::format("line {}: {} is beyond the 64 bits that integers have here", token.line, text), true};

@@ -19,7 +19,7 @@ class ExpressionParser {
   // Both are borrowed.
   ExpressionParser(TokenStream& tokens, const Limits& limits) : tokens_(tokens), limits_(limits) {}
 
-  ExpressionPtr expression();                // with an inline if
+  ExpressionPtr expression();  // with an inline if
   ExpressionPtr expression_without_if();
   // One expression, or several with commas between: a tuple. `end_name`: a name that ends it too.
   ExpressionPtr tuple(bool with_if, std::string_view end_name = {});
