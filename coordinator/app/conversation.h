@@ -62,6 +62,7 @@ class Conversation {
  private:
   Conversation(Engine& engine, Render render, ConversationOptions options);
   Status open_stream();
+  Status keep_positions(std::size_t n);
   Result<std::vector<std::int32_t>> encode(const text::ChatText& said, std::size_t from) const;
 
   Engine* engine_;
