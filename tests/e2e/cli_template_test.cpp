@@ -40,9 +40,10 @@ TEST_F(TemplateCommand, AFilesTemplate_GetsWhatIsGiven_AndNothingElse) {
                               Ordered::parse(R"({"x": null, "o": {"z": 1, "a": 2.0}})")));
   EXPECT_EQ(run.out, "FalseFalseNone{\"z\": 1, \"a\": 2.0}é");
   EXPECT_EQ(run.err, "") << "no model is looked for";
-  EXPECT_EQ(run_terrace({"template", "--input", "-", "--template", (dir_ / "t.jinja").string()}, 0, R"({"x": [1]})")
-                .exit_code,
-            0);
+  EXPECT_EQ(
+      run_terrace({"template", "--input", "-", "--template", (dir_ / "t.jinja").string()}, 0, R"({"x": [1], "o": 2})")
+          .exit_code,
+      0);
 }
 
 TEST_F(TemplateCommand, Now_IsTheTimeThatTheTemplateSees) {

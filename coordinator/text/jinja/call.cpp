@@ -108,9 +108,8 @@ Value Interpreter::call_loop(Loop& loop, const CallArguments& given) {
 
 namespace {
 
-Value cycle(Interpreter& at, const Value& self, const CallArguments& given) {
+Value cycle(Interpreter&, const Value& self, const CallArguments& given) {
   if (given.positional.empty()) refuse("no items for cycling given");
-  (void)at;
   return given.positional[self.loop().index % given.positional.size()];
 }
 
@@ -183,8 +182,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
   }
   // As an attribute, but for an object's own entries, which were looked at.
   if (key.is_string()) {
-    if (object.is(Kind::kLoop) || object.is(Kind::kNamespace) || !object.is(Kind::kDict))
-      return attribute(object, key.bytes());
+    if (!object.is(Kind::kDict)) return attribute(object, key.bytes());
     if (const MethodEntry* const method = find_method(object, key.bytes())) return bound(object, method);
     return heap_.undefined(fmt::format("'{}' has no attribute '{}'", object_name(object), key.bytes()));
   }

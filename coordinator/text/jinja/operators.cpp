@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "coordinator/text/jinja/interpreter.h"
 #include "coordinator/text/jinja/percent_format.h"
 #include "coordinator/text/jinja/strings.h"
 #include "coordinator/text/jinja/unicode.h"
@@ -354,6 +355,8 @@ std::vector<Value> items_of(Heap& heap, const Value& value) {
       for (const Dict::Entry& entry : value.dict().entries) keys.push_back(entry.key);
       return keys;
     }
+    case Kind::kLoop:
+      not_here("a loop's own `loop` is looped over, which is not in this interpreter");
     default:
       refuse(fmt::format("'{}' object is not iterable", type_name(value)));
   }
@@ -364,6 +367,7 @@ std::size_t length(const Value& value) {
   if (value.is_string()) return count_characters(value.bytes());
   if (value.is(Kind::kDict)) return value.dict().entries.size();
   if (value.is(Kind::kList) && value.list().form != Form::kGenerator) return value.list().items.size();
+  if (value.is(Kind::kLoop)) return value.loop().items.size();
   refuse(fmt::format("object of type '{}' has no len()", type_name(value)));
 }
 

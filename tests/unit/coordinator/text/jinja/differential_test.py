@@ -125,7 +125,7 @@ class Maker:
             lambda: f"({e()})[{self.key()}]", lambda: f"{e()} {self.operator()} {e()}", lambda: f"({e()}) {self.operator()} ({e()})",
             lambda: f"{e()} is {self.test()}", lambda: f"({e()}) is not {self.test()}", lambda: f"not {e()}",
             lambda: f"{e()} if {e()} else {e()}", lambda: f"({e()} if {e()})", lambda: f"-({e()})", lambda: f"[{e()}, {e()}]",
-            lambda: f"({e()}, {e()})", lambda: f"{{'a': {e()}, {e()}: 2}}", lambda: f"range({self.pick('3', '1, 5', '5, 0, -2')})|list",
+            lambda: f"({e()}, {e()})", lambda: f"{{'a': {e()}, {self.name()}: 2}}", lambda: f"range({self.pick('3', '1, 5', '5, 0, -2')})|list",
             lambda: f"dict(a={e()})", lambda: f"'%s|%5.2f|%-4d|%r' % ({e()}, {e()}, {e()}, {e()})",
             lambda: f"namespace(v={e()}).v", lambda: f"{e()} {self.operator()} {e()} {self.operator()} {e()}")()
 

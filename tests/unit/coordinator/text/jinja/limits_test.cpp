@@ -86,11 +86,10 @@ TEST(TemplateLimits, Source) {
 // Each way to nest, fifty thousand deep: refused, and no stack is run over.
 TEST(TemplateLimits, DepthOfSyntax) {
   constexpr std::size_t kDeep = 50'000;
-  const std::string pairs[][2] = {{"(", ")"},     {"[", "]"},          {"{1: ", "}"},        {"-", ""},
-                                  {"not ", ""},   {"f(", ")"},         {"1 if ", " else 2"}, {"x[", "]"},
-                                  {"1 + ", ""},   {"1 ** ", ""},       {"a or ", ""},        {"", ".x"},
-                                  {"", "[0]"},    {"", "()"},          {"", "|upper"},       {"", " + 1"},
-                                  {"", " and 1"}, {"1 if 1 else ", ""}};
+  const std::string pairs[][2] = {
+      {"(", ")"},           {"[", "]"},  {"{1: ", "}"},  {"-", ""},     {"not ", ""},   {"f(", ")"},
+      {"1 if ", " else 2"}, {"x[", "]"}, {"1 + ", ""},   {"1 ** ", ""}, {"a or ", ""},  {"", ".x"},
+      {"", "[0]"},          {"", "()"},  {"", "|upper"}, {"", " + 1"},  {"", " and 1"}, {"1 if 1 else ", ""}};
   for (const auto& [before, after] : pairs) {
     const Error error = error_of("{{ " + repeated(before, kDeep) + "x" + repeated(after, kDeep) + " }}", {{"x", 1}});
     EXPECT_THAT(error.text(), HasSubstr("(limit: depth of syntax)")) << before << "x" << after;
