@@ -40,6 +40,7 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   trunk.context = options.context;
   trunk.kv = options.kv;
   trunk.max_rows = options.batch;
+  trunk.max_streams = 2;  // one, and the one it goes on in when a conversation is written anew
   trunk.isa = options.isa;
   trunk.activations = options.activations;
   trunk.shift = experts.shift;
