@@ -42,6 +42,13 @@ TEST(GrammarLimits, HostileGrammars_AreRefusedByName) {
   refused("root ::= (x?){65}\nx ::= \"a\"", "something that may be empty is repeated up to 65 times; allowed is 64");
 }
 
+TEST(GrammarLimits, CallsTooDeepForTheFirstCharacter_AreAnErrorOfTheGrammar) {
+  std::string text = "root ::= r0\n";
+  for (int i = 0; i < 600; ++i) text += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"b\"\n";
+  expect_error(Grammar::from_gbnf(text + "r600 ::= \"a\""), ErrorCode::kInvalidArgument,
+               "call each other deeper than 512 before the first character");
+}
+
 TEST(GrammarLimits, RulesThatDoubleEachOther_StayShort) {
   std::string text = "root ::= r0*\n";
   for (int i = 0; i < 60; ++i)
