@@ -293,8 +293,10 @@ void ThreadedScheduler::thread_main() {
     carry_out_orders();
     start_jobs();
     end_late_runs();
+    const bool has_rows = batcher_.plan_step();
     publish();
-    batcher_.step();
+    if (!has_rows) continue;
+    batcher_.take_step();
     publish();
     note_ended();
   }

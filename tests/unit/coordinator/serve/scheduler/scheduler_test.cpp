@@ -333,7 +333,7 @@ TEST_F(SchedulerTest, SavedSlotInANewScheduler_GoesOnWithTheSameBits) {
   const auto restored = scheduler->restore_slot(1, file("kept"));
   ASSERT_TRUE(restored.ok()) << restored.error().text();
   EXPECT_EQ(restored->tokens, 74u);
-  EXPECT_EQ(scheduler->status().slots[1].stored_tokens, 0u);  // told from the next step on
+  EXPECT_EQ(scheduler->status().slots[1].stored_tokens, 74u);
   const auto heard = ask(*scheduler, second);
   expect_alone(*heard, second);
   EXPECT_EQ(heard->timings().cache_n, 59u);
