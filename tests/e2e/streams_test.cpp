@@ -5,6 +5,8 @@
 #include <random>
 
 #include "common/transport/loopback/loopback.h"
+#include "coordinator/app/engine.h"
+#include "coordinator/app/generation.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/serve/scheduler/scheduler.h"
@@ -34,7 +36,31 @@ Request random_request(std::mt19937_64& random, const std::vector<std::int32_t>&
   return request;
 }
 
-void run(serve::Scheduler& scheduler, test::AloneRuns& alone, std::uint64_t seed) {
+// What `terrace generate` makes of requests.
+class Generate {
+ public:
+  Generate() : engine_(must(app::Engine::open(options(), Environment()))) {}
+  const text::Tokenizer& tokenizer() { return *must(engine_->tokenizer()); }
+  test::Answer run(const Request& request) {
+    app::GenerationRequest alone;
+    alone.prompt = request.prompt;
+    alone.max_tokens = request.max_tokens;
+    alone.sampling = request.sampling;
+    alone.hash_logits = true;
+    const app::Generation made = must(app::generate(*engine_, alone, [](std::string_view) { return Status(); }));
+    return {made.tokens, made.logits_xxh3, made.text};
+  }
+
+ private:
+  static app::ModelOptions options() {
+    app::ModelOptions options = test::gate_options(test::demo_model());
+    options.threads = 1;
+    return options;
+  }
+  std::unique_ptr<app::Engine> engine_;
+};
+
+void run(serve::Scheduler& scheduler, Generate& alone, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const std::vector<std::int32_t> corpus = test::corpus_prompt(100);
@@ -51,7 +77,7 @@ void run(serve::Scheduler& scheduler, test::AloneRuns& alone, std::uint64_t seed
   for (std::size_t i = 0; i < heard.size(); ++i) {
     ASSERT_TRUE(heard[i]->wait_for_end());
     ASSERT_FALSE(heard[i]->error()) << heard[i]->error()->text();
-    const test::Answer expected = alone.run(requests[i]).first;
+    const test::Answer expected = alone.run(requests[i]);
     if (heard[i]->reason() == serve::EndReason::kCancelled) {
       EXPECT_TRUE(heard[i]->answer().begins(expected)) << "request " << i << ", cancelled";
     } else {
@@ -78,7 +104,7 @@ class Streams : public testing::Test {
   }
 
   GateModel model_;
-  test::AloneRuns alone_{test::demo_model()};
+  Generate alone_;
 };
 
 TEST_F(Streams, OnThisHost_EachHasTheBitsItHasAlone) {

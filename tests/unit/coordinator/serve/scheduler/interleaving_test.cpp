@@ -95,7 +95,7 @@ void run(std::uint64_t seed, Totals& totals) {
         EXPECT_TRUE(heard.answer().begins(alone)) << "request " << i << ", cancelled";
       } else {
         EXPECT_EQ(heard.answer(), alone) << "request " << i;
-        EXPECT_EQ(name(*heard.reason()), reason) << "request " << i;
+        EXPECT_EQ(heard.reason(), reason) << "request " << i;
       }
     }
     const serve::SchedulerStatus status = batched.status();
