@@ -8,8 +8,8 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", "listen", "log-json",
-                                               "log-level", "model",     "ram", "threads"};
+inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "gpu", "isa",     "listen", "log-json",
+                                               "log-level", "model",     "ram", "threads", "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate",   "chat",     "score",   "bench",  "plan",    "tokenize",
@@ -21,6 +21,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "ctx-size",
                                                   "depth",
                                                   "frequency-penalty",
+                                                  "gpu",
                                                   "ids",
                                                   "input",
                                                   "isa",
@@ -40,9 +41,9 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "out",
                                                   "output",
                                                   "plan",
+                                                  "presence-penalty",
                                                   "prompt",
                                                   "prompt-file",
-                                                  "presence-penalty",
                                                   "quiet",
                                                   "ram",
                                                   "repeat-last-n",
@@ -58,7 +59,8 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "text",
                                                   "threads",
                                                   "top-k",
-                                                  "top-p"};
+                                                  "top-p",
+                                                  "vram"};
 
 // What --ram may say, of both programs. Between these a budget that does not suit the machine is warned of, not
 // refused.

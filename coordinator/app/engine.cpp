@@ -19,6 +19,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/host_leg.h"
@@ -27,6 +28,7 @@
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/registry/registry.h"
+#include "kernels/selftest/card.h"
 
 namespace terrace::app {
 namespace {
@@ -74,12 +76,15 @@ struct Engine::Parts {
   std::unique_ptr<transport::Transport> transport;
   std::unique_ptr<legs::HostLeg> host;
   std::vector<std::unique_ptr<legs::NodeSession>> nodes;
-  std::vector<legs::Leg*> legs;  // host first
+  std::unique_ptr<kernels::ExpertCard> card;  // with --gpu
+  std::unique_ptr<legs::CardLeg> card_leg;
+  std::vector<legs::Leg*> legs;  // host first, the card last
   std::unique_ptr<legs::Dispatcher> dispatcher;
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
 
   Status open_manifest(const std::filesystem::path& cache_dir);
+  Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const ModelOptions& options, const legs::OwnerTable& owners,
@@ -145,6 +150,31 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   return session;
 }
 
+// The card's memory was taken when the placement was made; here it is filled.
+Status Engine::Parts::open_card(Placement& placement) {
+  card = std::move(placement.card);
+  TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
+  const std::size_t leg = placement.owners.n_legs() - 1;
+  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
+                                                         placement.owners, leg, kernels, experts.shift));
+  const auto begin = std::chrono::steady_clock::now();
+  auto task = notes.begin(card_leg->name());
+  TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
+                                         [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); }));
+  task.reset();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  const std::uint64_t bytes = card_leg->counters().weight_bytes_sent;
+  notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
+              format_size(bytes),
+              format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
+  if (placement.card_dense_bytes > 0)
+    notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
+  else
+    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
+  legs.push_back(card_leg.get());
+  return {};
+}
+
 // All nodes at once, each by a thread of its own; the first error by the order of --node is told.
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
@@ -191,6 +221,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
   }
+  if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   p.host->set_between_slices([&p] {
     for (legs::Leg* leg : p.legs) leg->progress();
   });

@@ -65,6 +65,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
            "memory for this machine's part; more than there is: weights are read from the file again and again")
       .range(kLeastRam, kMostRam)
       .default_text("what is available");
+  kernels::add_card_options(table, &options->card);
   add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);
 }
@@ -90,7 +91,10 @@ Status check(const ModelOptions& options) {
     return Error(
         ErrorCode::kInvalidArgument,
         "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
-  return {};
+  if (options.activations == kernels::Activations::kF32 && options.card.gpu)
+    return Error(ErrorCode::kInvalidArgument,
+                 "--activations f32 is for checking on the CPU; cards compute by the contract only: leave out --gpu");
+  return kernels::check(options.card);
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {

@@ -10,6 +10,7 @@
 #include "common/base/options.h"
 #include "common/base/result.h"
 #include "common/base/units.h"
+#include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
@@ -19,9 +20,10 @@ namespace terrace::app {
 struct ModelOptions {
   std::filesystem::path model;  // empty: the demo model
   std::vector<std::string> nodes;
-  std::string share;                     // empty: even by id order
-  std::filesystem::path plan;            // empty: none; else it says nodes and shares
-  std::optional<Bytes> ram;              // empty: what is available
+  std::string share;           // empty: even by id order
+  std::filesystem::path plan;  // empty: none; else it says nodes and shares
+  std::optional<Bytes> ram;    // empty: what is available
+  kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;
   std::optional<kernels::Isa> isa;
@@ -42,8 +44,8 @@ void add_file_options(OptionTable& table, ModelOptions* options);
 // --isa alone.
 void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
 
-// What the options say together: nodes that stand twice, nodes with f32 activations, a plan beside what it says itself.
-// kInvalidArgument.
+// What the options say together: nodes that stand twice, nodes or a card with f32 activations, memory of no card, a
+// plan beside what it says itself. kInvalidArgument.
 Status check(const ModelOptions& options);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which

@@ -18,6 +18,7 @@
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
+#include "tier_node/app/card.h"
 #include "tier_node/app/listen_address.h"
 #include "tier_node/app/stop_signal.h"
 #include "tier_node/service/control_server.h"
@@ -119,11 +120,12 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
   if (!sessions.wait_drained(kDrainTime)) sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
 }
 
-Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
-             const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
+Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
+             kernels::ExpertCard* card, NodeInfo node, const ListenAddress& listen, std::uint16_t data_port,
+             StopSignal& stop, const Logger& log) {
   transport::TcpTransport transport;
   TERRACE_ASSIGN_OR_RETURN(const auto data,
-                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting},
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
                                              listen.with_port(data_port), {}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
@@ -150,7 +152,9 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const ListenAddress listen, resolve_loopback(options.listen));
   TERRACE_ASSIGN_OR_RETURN(const std::uint16_t data_port, choose_data_port(options, listen));
-  const Machine machine{kernels::detect_cpu_features(), options.isa};
+  // Before memory is counted: where a card's memory is the host's, both are one budget.
+  TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
+  const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
@@ -160,7 +164,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
     TERRACE_ASSIGN_OR_RETURN(on_cpu_list, ThreadAffinity::confine(cpus.usable));
   }
   TERRACE_ASSIGN_OR_RETURN(const auto pool, Pool::create(cpus));
-  TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, cpus));
+  TERRACE_ASSIGN_OR_RETURN(NodeInfo node, describe(machine, ops, cpus));
+  if (card.card) node.card = card.card->facts();
   log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
@@ -171,10 +176,11 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
   SessionOptions session_options;
   session_options.machine = machine;
+  session_options.card_store = card.store.get();
   session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
+  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, listen, data_port, *stop, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

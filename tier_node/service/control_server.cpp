@@ -128,6 +128,15 @@ void describe_cpus(const CpuChoice& cpus, v1::CpuStatus& message) {
   message.set_why(cpus.why);
 }
 
+// What computing takes of a card is reserved from the start.
+void describe_card(const kernels::CardFacts& card, const arena::StoreUsage& slabs, v1::CardStatus& message) {
+  message.set_index(static_cast<std::uint32_t>(card.index));
+  message.set_name(card.name);
+  message.set_budget(card.budget_bytes);
+  message.set_reserved(card.budget_bytes - slabs.free());
+  message.set_used(slabs.used);
+}
+
 void describe_session(Session& session, v1::SessionStatus& message) {
   const Session::EpochSummary epoch = session.newest_epoch();
   const Counters& counters = session.counters();
@@ -191,6 +200,7 @@ class NodeService final : public v1::Node::Service {
     reply->set_data_port(info_.data_port);
     for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
     reply->set_machine(info_.machine);
+    if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply->add_cards());
     return grpc::Status::OK;
   }
 
@@ -206,6 +216,9 @@ class NodeService final : public v1::Node::Service {
     reply->set_memory_budget(estimate->memory.budget);
     reply->set_memory_free(estimate->memory.budget - estimate->memory.reserved);
     reply->set_memory_available(estimate->available);
+    reply->set_card_bytes(estimate->card);
+    reply->set_card_budget(estimate->card_memory.budget);
+    reply->set_card_free(estimate->card_memory.free());
     return grpc::Status::OK;
   }
 
@@ -331,6 +344,7 @@ class NodeService final : public v1::Node::Service {
     reply.mutable_memory()->set_reserved(memory.reserved);
     reply.mutable_memory()->set_used(memory.used);
     describe_cpus(info_.cpus, *reply.mutable_cpus());
+    if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply.add_cards());
     for (const SessionRef& session : sessions_.all()) describe_session(*session, *reply.add_sessions());
     return reply;
   }

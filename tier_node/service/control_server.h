@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/result.h"
 #include "common/threads/cpus.h"
+#include "kernels/card/expert_card.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
 
@@ -23,6 +25,7 @@ struct NodeInfo {
   CpuChoice cpus;
   std::uint16_t data_port = 0;
   std::string machine;  // "x86_64"
+  std::optional<kernels::CardFacts> card;
 };
 
 // How long a client's connection may be of no use. A call that has begun is not bounded here: it may take as long as it

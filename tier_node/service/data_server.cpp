@@ -35,20 +35,25 @@ Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const 
   transport::Options strangers = transport_options;
   strangers.largest_frame = kLargestGreeting;
   TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, strangers));
+  CardExecutors card;
+  if (parts.card != nullptr) {
+    TERRACE_ASSIGN_OR_RETURN(card.outer, parts.card->make_executor());
+    TERRACE_ASSIGN_OR_RETURN(card.inner, parts.card->make_executor());
+  }
   const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (event_fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
-  return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));
+  return std::unique_ptr<DataServer>(new DataServer(parts, std::move(card), std::move(listener), event_fd, options));
 }
 
-DataServer::DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
-                       const DataServerOptions& options)
+DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener,
+                       int event_fd, const DataServerOptions& options)
     : parts_(parts),
       options_(options),
       listener_(std::move(listener)),
       event_fd_(event_fd),
       port_(listener_->port()),
       computes_here_(parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1),
-      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, queue_, *this)),
+      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, std::move(card), queue_, *this)),
       io_thread_([this] { loop(); }) {
   pthread_setname_np(io_thread_.native_handle(), "terrace-io");
 }

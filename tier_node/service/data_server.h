@@ -53,10 +53,12 @@ class DataServer final : public CompletionSink {
     const kernels::Ops& ops;
     Logger log;
     Waiting waiting = Waiting::kSpinThenPark;  // kBlock: one core
+    kernels::ExpertCard* card = nullptr;       // where the sessions' card store lies; null: none
   };
 
   // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
-  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen.
+  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen
+  // and ExpertCard::make_executor().
   static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
                                                    const transport::Options& transport_options,
                                                    const DataServerOptions& options);
@@ -97,7 +99,7 @@ class DataServer final : public CompletionSink {
     DataServer& server_;
   };
 
-  DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
+  DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener, int event_fd,
              const DataServerOptions& options);
 
   void loop();

@@ -47,10 +47,13 @@ struct Estimate {
   std::uint64_t total = 0;        // of the budget
   arena::StoreUsage memory;
   std::uint64_t available = 0;  // that the machine could give now
+  std::uint64_t card = 0;       // bytes of slabs on the card; not in terms and total
+  arena::StoreUsage card_memory;
 };
 
 struct SessionOptions {
   Machine machine;
+  arena::SlabStore* card_store = nullptr;  // of machine.card; borrowed; null: no card
   LimitOptions limits;
   std::chrono::milliseconds lease{10'000};
   std::size_t max_sessions = 64;
@@ -70,6 +73,7 @@ class SessionTable {
   std::uint64_t boot_id() const { return boot_id_; }
   std::chrono::milliseconds lease() const { return options_.lease; }
   arena::SlabStore& store() { return store_; }
+  arena::SlabStore* card_store() { return options_.card_store; }
 
   struct Opened {
     SessionRef session;
