@@ -3,8 +3,9 @@
 // Kept as hashes and compared in a time that depends on neither the key nor how much of it was right. Never logged.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
-#include <string>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +25,8 @@ class ApiKeys {
   Status add(std::string_view key);
 
   bool empty() const { return digests_.empty(); }
-  bool contains(std::string_view key) const;
+  // The place of `key` in the order of adding; a client's name that gives nothing away.
+  std::optional<std::size_t> find(std::string_view key) const;
 
  private:
   std::vector<security::Sha256> digests_;

@@ -1,7 +1,6 @@
 // What a client asked and what it is answered, as plain values: no socket, no library, no JSON.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +20,7 @@ struct Request {
   std::string body;    // whole; within ServerOptions::max_body
   std::string id;      // for logs and the client: the x-request-id of the answer
   std::string remote;  // "127.0.0.1:53112"
+  std::string client;  // whom limits and queues count it to: "key 0", or without keys the address, "127.0.0.1"
   bool http_1_0 = false;
 
   // The first of that name; empty or nullopt where there is none. Header names in any case. Borrowed from this.

@@ -37,6 +37,7 @@ class Router {
 
   struct Match {
     const Route* route = nullptr;      // null: nobody answers this
+    std::string_view pattern;          // its path, as it was added
     Headers parameters;                // of the open parts
     std::vector<std::string> methods;  // known for this path, whether or not `method` is among them
   };
@@ -46,6 +47,7 @@ class Router {
  private:
   struct Entry {
     std::string method;
+    std::string path;
     std::vector<std::string> parts;  // "{id}": open
     Route route;
   };

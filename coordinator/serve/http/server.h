@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/base/result.h"
 #include "coordinator/serve/http/api_keys.h"
 #include "coordinator/serve/http/message.h"
@@ -97,11 +98,15 @@ struct ServerOptions {
   Milliseconds write_timeout{30'000};   // without the client taking a byte of what waits for it
   Milliseconds ping_after{10'000};      // see StreamHead::ping
 
+  std::optional<Reply> unavailable;  // as set_unavailable() from the first connection on
+
   // Makes the answer of an error that the server itself finds, in the form that clients of `path` expect (empty:
   // unknown). Called by the server's thread. Not set: the message as plain text.
   std::function<Reply(int status, std::string_view message, std::string_view path)> error_reply;
   // Called by the server's thread when a request has its answer or its client is gone. May be empty. Must not block.
   std::function<void(const Served&)> on_served;
+  Logger log =
+      Logger::silent();  // what the server meets beside requests: handlers that throw, no file left to accept with
 };
 
 struct ServerCounts {
