@@ -34,8 +34,8 @@ struct Request {
 struct Reply {
   int status = 200;
   std::string content_type = "application/json; charset=utf-8";
-  std::string body;
-  Headers headers;  // further ones: Retry-After, x-should-retry; no line breaks in them (they would be cut out)
+  std::string body = {};
+  Headers headers = {};  // further ones: Retry-After, x-should-retry; no line breaks in them (they would be cut out)
 };
 
 // The beginning of an answer that comes in pieces. The server adds Transfer-Encoding and, beside the above,
@@ -43,7 +43,7 @@ struct Reply {
 struct StreamHead {
   int status = 200;
   std::string content_type = "text/event-stream";
-  Headers headers;
+  Headers headers = {};
   // Sent whenever nothing else was for ServerOptions::ping_after: an SSE comment, which readers skip, keeps proxies
   // from cutting a connection whose prompt takes minutes. Empty: none.
   std::string ping = ": ping\n\n";

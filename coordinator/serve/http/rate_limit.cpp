@@ -1,6 +1,8 @@
 #include "coordinator/serve/http/rate_limit.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace terrace::serve::http {
 
@@ -28,7 +30,11 @@ double RateLimit::tokens_at(const Bucket& bucket, Clock::time_point now) const {
 void RateLimit::make_room(Clock::time_point now) {
   std::erase_if(buckets_, [&](const auto& entry) { return tokens_at(entry.second, now) >= burst_; });
   if (buckets_.size() < kMaxClients) return;
-  buckets_.erase(std::ranges::min_element(buckets_, {}, [](const auto& entry) { return entry.second.at; }));
+  std::vector<Clock::time_point> seen;
+  for (const auto& [client, bucket] : buckets_) seen.push_back(bucket.at);
+  const auto middle = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
+  std::ranges::nth_element(seen, middle);
+  std::erase_if(buckets_, [&](const auto& entry) { return entry.second.at <= *middle; });
 }
 
 }  // namespace terrace::serve::http

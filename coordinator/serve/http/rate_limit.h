@@ -23,7 +23,7 @@ class RateLimit {
 
   std::size_t clients() const { return buckets_.size(); }
   // Clients that are remembered; beyond, those that are back at a full bucket are forgotten, and if there is none, the
-  // one longest unseen: its next request then finds a full bucket.
+  // half that is longest unseen: their next request then finds a full bucket.
   static constexpr std::size_t kMaxClients = 4096;
 
  private:

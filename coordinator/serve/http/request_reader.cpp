@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -25,8 +26,9 @@ std::string to_text(boost::beast::string_view text) { return {text.data(), text.
 
 RequestReader::RequestReader(const Limits& limits) : limits_(limits), parser_(std::make_unique<Parser>()) {
   parser_->request.header_limit(limits.header_bytes);
-  // The announced length is looked at in read_body(), once it is known who asks.
-  parser_->request.body_limit(boost::none);
+  // The announced length is looked at in read_body(), once it is known who asks. (Without a limit, Beast 1.74 takes
+  // every announced length for too long.)
+  parser_->request.body_limit(std::numeric_limits<std::uint64_t>::max());
 }
 
 RequestReader::~RequestReader() = default;

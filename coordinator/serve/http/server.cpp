@@ -79,6 +79,7 @@ class AsioServer final : public Server, public ConnectionHost {
   void take(tcp::socket socket);
   void tick();
   void drain_here();
+  void count_connections();  // with mutex_
   void serve();
   // A copy: what is called of them may close some.
   std::vector<std::shared_ptr<Connection>> open_connections() const;
@@ -172,22 +173,21 @@ void AsioServer::accept() {
 
 void AsioServer::take(tcp::socket socket) {
   const bool full = connections_.size() >= options_.max_connections;
-  {
-    const std::scoped_lock lock(mutex_);
-    ++(full ? counts_.refused : counts_.accepted);
-    if (!full) ++counts_.connections;
-  }
-  if (connections_.size() >= std::size_t{options_.max_connections} + kMaxRefusals) return;
+  const bool silently = connections_.size() >= std::size_t{options_.max_connections} + kMaxRefusals;
   std::error_code error;
   const bool is_v6 = socket.local_endpoint(error).protocol() == tcp::v6();
-  const int file_descriptor = socket.release(error);
-  if (error) return;
-  auto connection = std::make_shared<Connection>(*io_, file_descriptor, is_v6, *this);
-  connections_.emplace(connection.get(), connection);
-  if (full)
-    connection->refuse();
-  else
-    connection->start();
+  const int file_descriptor = silently || error ? -1 : socket.release(error);
+  if (file_descriptor >= 0 && !error) {
+    auto connection = std::make_shared<Connection>(*io_, file_descriptor, is_v6, *this);
+    connections_.emplace(connection.get(), connection);
+    if (full)
+      connection->refuse();
+    else
+      connection->start();
+  }
+  const std::scoped_lock lock(mutex_);
+  ++(full ? counts_.refused : counts_.accepted);
+  count_connections();
 }
 
 void AsioServer::tick() {
@@ -256,8 +256,11 @@ void AsioServer::request_ended(const Served& served, const Ending& ending) {
 void AsioServer::connection_closed(Connection& connection) {
   connections_.erase(&connection);
   const std::scoped_lock lock(mutex_);
-  counts_.connections =
-      std::min<std::uint32_t>(static_cast<std::uint32_t>(connections_.size()), options_.max_connections);
+  count_connections();
+}
+
+void AsioServer::count_connections() {
+  counts_.connections = std::min(static_cast<std::uint32_t>(connections_.size()), options_.max_connections);
 }
 
 void AsioServer::set_unavailable(std::optional<Reply> reply) {
