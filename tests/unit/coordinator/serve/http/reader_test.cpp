@@ -96,7 +96,7 @@ std::vector<Case> cases() {
       {post + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", 415, {}},
       {chunked + "g\r\n", 400, {}},
       {chunked + "FFFFFFFFFFFFFFFFF\r\n", 400, {}},
-      {chunked + "3\r\nabcd\r\n", 400, {}},
+      {chunked + "3\r\nabcd\r\n0\r\n\r\n", 400, {}},
       // sizes
       {post + fmt::format("Content-Length: {}\r\n\r\n", kMaxBody + 1), 413, {}},
       {post + "Content-Length: 18446744073709551615\r\n\r\n", 413, {}},
