@@ -5,13 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "coordinator/sampler/sampler.h"
-#include "coordinator/text/chat_template.h"
+#include "coordinator/text/jinja/template.h"
 #include "coordinator/text/tokenizer.h"
 
 namespace terrace::serve::api {
@@ -29,8 +28,9 @@ struct ModelFacts {
 
 struct Context {
   ModelFacts model;
-  const text::Tokenizer* tokenizer = nullptr;         // borrowed; never null
-  const text::ChatTemplate* chat_template = nullptr;  // borrowed; null: the file has none that works, see below
+  const text::Tokenizer* tokenizer = nullptr;            // borrowed; never null
+  const text::jinja::Template* chat_template = nullptr;  // borrowed; null: there is none that works
+  std::string chat_template_source;                      // as the file carries it
   std::string no_template;            // with a null chat_template: why, as a sentence; chat routes answer with it
   std::uint32_t context_tokens = 0;   // tokens that one sequence may have, prompt included
   std::uint32_t n_slots = 1;          // sequences at once; `n` of a request is at most this
@@ -42,6 +42,7 @@ struct Context {
   bool slot_files = false;            // slots may be saved and restored: a folder for them was given
 
   std::function<std::int64_t()> unix_seconds;  // of now
+  std::function<std::tm()> local_time;         // of now, for templates that tell the date
   std::function<std::uint64_t()> random;       // 64 bits that nobody can guess: ids, and seeds where none was asked for
 };
 

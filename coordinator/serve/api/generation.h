@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,7 @@
 #include "common/base/result.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/api/reply.h"
-#include "coordinator/serve/scheduler/scheduler.h"
+#include "coordinator/serve/scheduler/request.h"
 
 namespace terrace::serve::api {
 
@@ -38,19 +39,21 @@ enum class Route {
 struct Output {
   std::string bytes;      // to be sent now; may be empty
   bool finished = false;  // the answer ends with these bytes; no further events are needed
+  // The caller cancels this request (its time is over): its on_end() comes all the same.
+  bool cancel = false;
 };
 
 class Answer {
  public:
   virtual ~Answer() = default;
 
-  // `index` is the place in Generation::requests. Events of one request come in the scheduler's order; after on_end()
-  // or on_error() of it, none.
-  virtual Output on_progress(std::size_t index, const scheduler::PromptProgress& progress) = 0;
-  virtual Output on_piece(std::size_t index, const scheduler::Piece& piece) = 0;
-  virtual Output on_end(std::size_t index, const scheduler::End& end) = 0;
+  // `index` is the place in Generation::requests; the rest as serve::Listener has it. After `finished` an Answer takes
+  // further events (of requests that the caller has cancelled) and gives nothing.
+  virtual Output on_progress(std::size_t index, const PromptProgress& progress) = 0;
+  virtual Output on_piece(std::size_t index, const Piece& piece, const Timings& so_far) = 0;
+  virtual Output on_end(std::size_t index, const End& end) = 0;
   // Ends the whole answer, with the other requests of it (the caller cancels them). Before the first byte it is a plain
-  // HTTP error; later, an error event is the last of the stream.
+  // HTTP error; later, an error event is the last of the stream. Also for an error of submit().
   virtual Output on_error(std::size_t index, const Error& error) = 0;
 
   // Status and type of the first bytes; they are settled when an Output first has bytes.
@@ -64,7 +67,11 @@ struct Generation {
   std::vector<scheduler::Request> requests;  // at least one: prompts x choices
   std::unique_ptr<Answer> answer;
   bool stream = false;
+  // While a stream has nothing to say, a comment line kPing is sent after so many seconds; 0: never.
+  std::uint32_t ping_seconds = 30;
 };
+
+inline constexpr std::string_view kPing = ":\n\n";
 
 struct ReadGeneration {
   std::optional<Generation> generation;  // exactly one of the two is set

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/api/reply.h"
-#include "coordinator/serve/scheduler/scheduler.h"
+#include "coordinator/serve/scheduler/state.h"
 
 namespace terrace::serve::api {
 
@@ -21,7 +23,7 @@ Reply count_tokens(std::string_view body, const Context& context);
 Reply models(const Context& context);  // GET /v1/models, /models
 Reply props(const Context& context);   // GET /props
 // GET /slots. fail_on_no_slot: 503 where no slot is idle.
-Reply slots(const Context& context, const scheduler::SchedulerStatus& status, bool fail_on_no_slot);
+Reply slots(const Context& context, const SchedulerStatus& status, bool fail_on_no_slot);
 
 // POST /slots/ID?action=save|restore|erase with the body {"filename":"NAME"} (none for erase).
 enum class SlotAction { kSave, kRestore, kErase };
