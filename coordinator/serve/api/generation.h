@@ -67,11 +67,9 @@ struct Generation {
   std::vector<scheduler::Request> requests;  // at least one: prompts x choices
   std::unique_ptr<Answer> answer;
   bool stream = false;
-  // While a stream has nothing to say, a comment line kPing is sent after so many seconds; 0: never.
-  std::uint32_t ping_seconds = 30;
+  // While a stream has nothing to say, comment lines keep its connection; false: the client wants none.
+  bool ping = true;
 };
-
-inline constexpr std::string_view kPing = ":\n\n";
 
 struct ReadGeneration {
   std::optional<Generation> generation;  // exactly one of the two is set
