@@ -23,7 +23,7 @@ Status for_each(const Json& items, std::string_view what, const Add& add) {
 Status read_tools(const Ask& ask, Json& tools) {
   std::set<std::string> names;
   return for_each(*ask.tools, "item", [&](const Json& tool) -> Status {
-    TERRACE_ASSIGN_OR_RETURN(Json entry, ask.route == kOnResponses                                ? responses_tool(tool)
+    TERRACE_ASSIGN_OR_RETURN(Json entry, ask.route == kOnResponses                           ? responses_tool(tool)
                                          : (ask.route & (kOnMessages | kOnCountTokens)) != 0 ? anthropic_tool(tool)
                                                                                              : openai_tool(tool));
     const auto name = entry["function"]["name"].get<std::string>();
@@ -89,9 +89,11 @@ Result<std::string> text_of(const Json& content, std::initializer_list<std::stri
   for (const Json& part : content) {
     TERRACE_ASSIGN_OR_RETURN(const std::string type, required_string(part, "type"));
     if (std::ranges::count(text_types, std::string_view(type)) == 0)
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("a part of type {} is not supported here: the model reads text only", shown(part["type"])));
-    TERRACE_RETURN_IF_ERROR(check_keys(part, {"type", "text", "annotations", "logprobs", "citations", "cache_control"}));
+      return Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("a part of type {} is not supported here: the model reads text only", shown(part["type"])));
+    TERRACE_RETURN_IF_ERROR(
+        check_keys(part, {"type", "text", "annotations", "logprobs", "citations", "cache_control"}));
     TERRACE_ASSIGN_OR_RETURN(const std::string piece, required_string(part, "text"));
     if (!text.empty()) text += '\n';
     text += piece;
@@ -114,23 +116,21 @@ Json arguments_value(const std::string& text) {
 }
 
 Json call_entry(std::string_view id, std::string_view name, Json arguments) {
-  return {{"id", id},
-          {"type", "function"},
-          {"function", Json{{"name", name}, {"arguments", std::move(arguments)}}}};
+  return {{"id", id}, {"type", "function"}, {"function", Json{{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
 Result<Json> function_tool(const Json& object, const Json* schema) {
   constexpr std::size_t kMaxName = 256;
   TERRACE_ASSIGN_OR_RETURN(const std::string name, required_string(object, "name"));
   if (name.empty() || name.size() > kMaxName)
-    return Error(ErrorCode::kInvalidArgument, fmt::format("name must have 1 to {} bytes; found {}", kMaxName, name.size()));
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("name must have 1 to {} bytes; found {}", kMaxName, name.size()));
   if (schema != nullptr && !schema->is_object()) return must_be("a JSON schema: an object", *schema).in("parameters");
   Json function{{"name", name}};
   if (find(object, "description") != nullptr) {
     TERRACE_ASSIGN_OR_RETURN(function["description"], required_string(object, "description"));
   }
-  function["parameters"] =
-      schema != nullptr ? *schema : Json{{"type", "object"}, {"properties", Json::object()}};
+  function["parameters"] = schema != nullptr ? *schema : Json{{"type", "object"}, {"properties", Json::object()}};
   return Json{{"type", "function"}, {"function", std::move(function)}};
 }
 

@@ -93,7 +93,7 @@ std::span<const FieldRow> field_rows() {
 }
 
 HttpError bad_field(std::string_view field, std::string_view why) {
-  HttpError error{400, "invalid_request_error", {}, std::string(field), {}, {}};
+  HttpError error{400, "invalid_request_error", {}, std::string(field), {}, {}, false};
   error.message = field.empty() ? std::string(why) : fmt::format("field '{}' {}", field, why);
   return error;
 }

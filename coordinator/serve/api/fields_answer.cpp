@@ -124,7 +124,7 @@ const ReadableRow kRows[] = {
     honoured("return_tokens", kOnCompletion, flag<&Ask::return_tokens>, "the ids of the answer's tokens; false"),
     honoured("n", kOnChat | kOnText, choices, "choices, 1 to the number of slots"),
     honoured("n_cmpl", kLlama, choices, "the same"),
-    honoured("n_probs", kLlama, n_probs, "0 to 1000 candidates with each token; 0"),
+    honoured("n_probs", kLlama, n_probs, "0 to 100 candidates with each token; 0"),
     honoured("logprobs", kOnChat, flag<&Ask::logprobs>, "false"),
     honoured("top_logprobs", kOnChat, top_logprobs, "0 to 20; needs logprobs"),
     honoured("logprobs", kOnText, text_logprobs, "0 to 20 candidates with each token"),

@@ -64,7 +64,7 @@ class Answer {
 };
 
 struct Generation {
-  std::vector<scheduler::Request> requests;  // at least one: prompts x choices
+  std::vector<Request> requests;  // at least one: prompts x choices
   std::unique_ptr<Answer> answer;
   bool stream = false;
   // While a stream has nothing to say, comment lines keep its connection; false: the client wants none.

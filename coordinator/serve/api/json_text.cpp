@@ -114,12 +114,12 @@ Result<std::int64_t> read_whole(const Json& value, std::int64_t low, std::int64_
   return whole;
 }
 
-Result<float> read_number(const Json& value, NumberRange range) {
+Result<float> read_number(const Json& value, const NumberRange& range) {
   const double number = value.is_number() ? value.get<double>() : std::nan("");
   const bool above = range.low_allowed ? number >= range.low : number > range.low;
   if (above && number <= range.high) return static_cast<float>(number);  // false for NaN
   if (range.low == kFiniteFloat.low) return must_be("a finite number", value);
-  const std::string low = fmt::format(range.low_allowed ? "a number from {}" : "a number above {}", range.low);
+  const std::string low = fmt::format("a number {} {}", range.low_allowed ? "from" : "above", range.low);
   return must_be(range.high == kFiniteFloat.high ? low + (range.low_allowed ? " up" : "")
                                                  : fmt::format("{} to {}", low, range.high),
                  value);

@@ -48,7 +48,7 @@ struct NumberRange {
   double high;
   bool low_allowed = true;
 };
-Result<float> read_number(const Json& value, NumberRange range);
+Result<float> read_number(const Json& value, const NumberRange& range);
 inline constexpr NumberRange kFiniteFloat{-double(std::numeric_limits<float>::max()),
                                           double(std::numeric_limits<float>::max())};
 Result<std::string> read_string(const Json& value);

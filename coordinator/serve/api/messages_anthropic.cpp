@@ -61,8 +61,9 @@ Status add_block(const Json& block, bool assistant, Blocks& blocks, Json& messag
   } else if (type == "tool_result" && !assistant) {
     return add_result(block, messages);
   } else {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a block of type {} is not supported here: the model reads text only", shown(block["type"])));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a block of type {} is not supported here: the model reads text only", shown(block["type"])));
   }
   blocks.said = true;
   return {};

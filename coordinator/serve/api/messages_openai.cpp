@@ -65,8 +65,9 @@ Status copy_string(const Json& from, std::string_view key, Json& to, std::string
 
 Status add_openai_message(const Json& message, Json& messages) {
   TERRACE_ASSIGN_OR_RETURN(const std::string role, role_of(message));
-  TERRACE_RETURN_IF_ERROR(check_keys(message, {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content",
-                                               "reasoning", "refusal", "audio", "function_call", "annotations"}));
+  TERRACE_RETURN_IF_ERROR(
+      check_keys(message, {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning",
+                           "refusal", "audio", "function_call", "annotations"}));
   TERRACE_RETURN_IF_ERROR(check_empty(message, {"refusal", "audio", "function_call", "annotations"}));
   Json entry{{"role", role}, {"content", ""}};
   const Json* content = find(message, "content");

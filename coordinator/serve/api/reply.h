@@ -34,11 +34,12 @@ struct HttpError {
   std::string field;    // the top-level field it is about; empty: none
   // Only of exceed_context_size_error.
   std::optional<std::uint64_t> n_prompt_tokens, n_context;
+  bool retry = false;  // nothing was done, and the same request may work in a moment
 };
 
 // How an error of ours is told: kInvalidArgument 400 invalid_request_error, kContextFull 400
 // exceed_context_size_error, kNotFound 404 not_found_error, kUnsupported 501 not_supported_error, kBusy 503
-// unavailable_error with Retry-After; everything else 500 server_error.
+// unavailable_error with Retry-After, kRefused (the server is stopping) 503 without; everything else 500 server_error.
 HttpError to_http(const Error& error);
 
 Reply to_reply(const HttpError& error, Dialect dialect);
@@ -50,7 +51,7 @@ inline Reply to_reply(const Error& error, Dialect dialect = Dialect::kOpenAi) {
 Dialect dialect_of(std::string_view path);
 
 // Answers of the server itself, that belong to no field: 404 "File Not Found", 405, 401 "Invalid API Key", 503
-// "Loading model", 413 ...: any status with the type that belongs to it.
+// "Loading model", 413 ...: any status with the type that belongs to it. 503 is the model that loads: with Retry-After.
 Reply server_error(int status, std::string_view message, Dialect dialect = Dialect::kOpenAi);
 
 }  // namespace terrace::serve::api
