@@ -75,11 +75,14 @@ class Sampler {
                               std::span<const std::int32_t> history, std::span<const std::uint64_t> mask = {});
 
  private:
+  using Mask = std::span<const std::uint64_t>;
   bool has_penalties() const;
   Status check_finite(std::span<const float> logits) const;
-  Status penalise(std::span<const float> logits, std::span<const std::int32_t> history);
-  std::size_t sort_candidates();
-  std::size_t drop_hopeless();
+  Status add_biases(std::span<const float> logits, Mask mask);
+  Status penalise(std::size_t vocab_size, std::span<const std::int32_t> history, Mask mask);
+  Result<std::size_t> gather_candidates(Mask mask);
+  std::size_t sort_candidates(std::size_t n);
+  std::size_t drop_hopeless(std::size_t n);
   std::size_t apply_top_p(std::size_t n) const;
   std::size_t apply_min_p(std::size_t n) const;
   void weigh(std::size_t n, float temperature);
@@ -87,6 +90,7 @@ class Sampler {
 
   SamplingOptions options_;
   kernels::Ops ops_;
+  std::vector<LogitBias> biases_;
   std::vector<std::uint64_t> keys_;    // [vocab_size] candidates as sortable keys, see sampler.cpp
   std::vector<float> scaled_;          // [vocab_size] what EXP is taken of
   std::vector<float> weights_;         // [vocab_size]

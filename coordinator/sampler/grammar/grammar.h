@@ -95,6 +95,7 @@ class GrammarState {
   bool ended() const { return ended_; }
 
  private:
+  void forget();
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const VocabularyTrie> vocabulary_;
   std::unique_ptr<grammar::StateSets> sets_;

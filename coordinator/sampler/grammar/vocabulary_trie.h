@@ -25,8 +25,7 @@ class VocabularyTrie {
   static constexpr std::size_t kMaxTokenBytes = 1024;
 
   //   token_bytes  [vocab_size] what each token adds to the text, whole characters or not. Empty: a grammar never allows
-  //                the token. Control, unknown and unused tokens must be given as empty
-  //                (text::Tokenizer::bytes(id, {.special = false}) does so for the first two).
+  //                the token. Control tokens must be given so: text::Tokenizer::bytes(id, {.special = false})
   //   end_tokens   ids that end a generation (text::Tokenizer::stop_ids()): allowed where a grammar may end, whatever
   //                their bytes are, and nowhere else
   // Nothing is kept of the arguments. kInvalidArgument: no token, 2^24 bytes of tokens or more, an id out of range.
@@ -57,6 +56,7 @@ class VocabularyTrie {
 
  private:
   VocabularyTrie() = default;
+  void build_parts();
   std::vector<Part> parts_;
   std::vector<std::pair<std::int32_t, std::int32_t>> duplicates_;
   std::vector<std::int32_t> end_tokens_;  // rising
