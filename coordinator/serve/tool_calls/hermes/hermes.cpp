@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
-constexpr std::string_view kCall = "<tool_call>";
+constexpr std::string_view kCallBegin = "<tool_call>";
 constexpr std::string_view kCallEnd = "</tool_call>";
 
 // Bytes at the end of `text` that may still become `mark`.
@@ -44,7 +44,7 @@ class HermesParser final : public ReplyParser {
   void finish(std::vector<Delta>& deltas) override {
     if (state_ == State::kCall) {
       const std::string left = call_.abandon();
-      add(Delta::Kind::kContent, left.empty() ? "" : std::string(kCall) + left, deltas);
+      add(Delta::Kind::kContent, left.empty() ? "" : std::string(kCallBegin) + left, deltas);
     } else if (state_ == State::kCallTail) {
       end_tail(held_, deltas);
     } else if (state_ == State::kReasoning) {
@@ -109,7 +109,7 @@ class HermesParser final : public ReplyParser {
   }
 
   bool content(std::vector<Delta>& deltas) {
-    if (options_.tools) return until(kCall, Delta::Kind::kContent, State::kCall, deltas);
+    if (options_.tools) return until(kCallBegin, Delta::Kind::kContent, State::kCall, deltas);
     add(Delta::Kind::kContent, std::exchange(held_, {}), deltas);
     return false;
   }
@@ -135,7 +135,7 @@ class HermesParser final : public ReplyParser {
     if (call_.state() == HermesCall::State::kOpen) return false;
     held_ = text.substr(taken);
     if (call_.state() == HermesCall::State::kNone) {
-      add(Delta::Kind::kContent, std::string(kCall) + call_.abandon(), deltas);
+      add(Delta::Kind::kContent, std::string(kCallBegin) + call_.abandon(), deltas);
       state_ = State::kContent;
     } else {
       ++n_calls_;
@@ -147,7 +147,7 @@ class HermesParser final : public ReplyParser {
   // What stands between a call's JSON and its end mark is left out; without an end mark it is content.
   bool tail(std::vector<Delta>& deltas) {
     const std::size_t end = held_.find(kCallEnd);
-    const std::size_t next = held_.find(kCall);
+    const std::size_t next = held_.find(kCallBegin);
     if (end == std::string::npos && next == std::string::npos) return false;
     if (end < next) {
       held_.erase(0, end + kCallEnd.size());
