@@ -29,6 +29,7 @@ struct ModelOptions {
   kernels::KvType kv = kernels::KvType::kF16;
   kernels::Activations activations = kernels::Activations::kQuantised;
   std::uint32_t batch = 512;
+  std::uint32_t streams = 1;  // sequences that may be open at once
   bool quiet = false;
   bool json = false;
 };

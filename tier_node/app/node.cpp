@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/stop_signal.h"
 #include "common/base/console.h"
 #include "common/base/machine_limits.h"
 #include "common/threads/cpus.h"
@@ -19,7 +20,6 @@
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
 #include "tier_node/app/listen_address.h"
-#include "tier_node/app/stop_signal.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_server.h"
 
