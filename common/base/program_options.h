@@ -12,7 +12,7 @@ inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", 
                                                "log-level", "model",     "ram", "threads"};
 
 // Subcommands of terrace, and the options of all of them together.
-inline constexpr const char* kTerraceCommands[] = {"generate", "chat",       "score",   "bench",  "plan",
+inline constexpr const char* kTerraceCommands[] = {"generate", "chat",       "serve",   "score",  "bench",   "plan",
                                                    "tokenize", "detokenize", "inspect", "status", "selftest"};
 inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "batch",

@@ -54,8 +54,9 @@ OptionTable make_table(ServeOptions* o) {
   table.group("Server");
   table.add("host", &o->host, "address to listen on; beyond this machine (0.0.0.0, ::) API keys are asked for");
   table.add("port", &o->port, "port to listen on; 0: the system's choice").value_name("PORT");
-  table.add("api-key-file", &o->api_key_file,
-            "one API key a line; each request but /health then needs one: Authorization: Bearer KEY, or X-Api-Key: KEY");
+  table.add(
+      "api-key-file", &o->api_key_file,
+      "one API key a line; each request but /health then needs one: Authorization: Bearer KEY, or X-Api-Key: KEY");
   table.add("no-api-key", &o->no_api_key, "listen beyond this machine although anyone there can use and stop it up");
   table.add("cors-origin", &o->cors_origins, "web pages of this origin may ask, * for all; else none but our own")
       .value_name("ORIGIN");
@@ -65,12 +66,14 @@ OptionTable make_table(ServeOptions* o) {
   table.group("Requests");
   table.add("slots", &o->slots, "requests that run at once, each with up to --ctx-size positions").range(1, 1024);
   table.add("queue", &o->queue, "requests that wait beside them; one more gets a 503").range(0, 1 << 20);
-  table.add("prompt-chunk", &o->prompt_chunk,
-            "prompt tokens computed between two tokens of those that are being answered: more is faster for the prompt "
-            "and slower for the others")
+  table
+      .add("prompt-chunk", &o->prompt_chunk,
+           "prompt tokens computed between two tokens of those that are being answered: more is faster for the prompt "
+           "and slower for the others")
       .range(1, 16384);
-  table.add("cache-ram", &o->cache_ram,
-            "memory for what was computed of ended requests, so that a conversation goes on at once")
+  table
+      .add("cache-ram", &o->cache_ram,
+           "memory for what was computed of ended requests, so that a conversation goes on at once")
       .range(0, static_cast<long double>(kMostCache));
   table.add("slot-save-path", &o->slot_save_path, "folder for saved slots; without it POST /slots/ID saves none")
       .value_name("DIR");
@@ -78,8 +81,9 @@ OptionTable make_table(ServeOptions* o) {
   table.add("max-connections", &o->max_connections, "one more gets a 503").range(1, 1 << 20);
   table.add("max-body", &o->max_body, "size of a request's body; a longer one gets a 413")
       .range(1024, static_cast<long double>(1ULL << 32));
-  table.add("rate-limit", &o->rate_limit,
-            "requests a second of one API key, or of one address where there are no keys; 0: no limit")
+  table
+      .add("rate-limit", &o->rate_limit,
+           "requests a second of one API key, or of one address where there are no keys; 0: no limit")
       .range(0, 1e6L);
   table.add("header-timeout", &o->header_timeout, "for a request's head to arrive").range(kSecond / 10, kHour);
   table.add("body-timeout", &o->body_timeout, "for its body to arrive").range(kSecond / 10, kHour);
@@ -97,10 +101,11 @@ Status check(const ServeOptions& o) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
   if (!is_loopback(o.host) && o.api_key_file.empty() && !o.no_api_key)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--host {}: others than this machine could use the model without a key; give --api-key-file "
-                             "FILE, or --no-api-key if that is what you want",
-                             o.host));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--host {}: others than this machine could use the model without a key; give --api-key-file "
+                    "FILE, or --no-api-key if that is what you want",
+                    o.host));
   if (!o.api_key_file.empty() && o.no_api_key)
     return Error(ErrorCode::kInvalidArgument, "--api-key-file and --no-api-key contradict each other; give one");
   std::error_code error;

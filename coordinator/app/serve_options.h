@@ -31,7 +31,7 @@ struct ServeOptions {
 
   std::uint32_t slots = 4;
   std::uint32_t queue = 64;
-  std::uint32_t prompt_chunk = 64;           // rows
+  std::uint32_t prompt_chunk = 64;  // rows
   Bytes cache_ram{std::uint64_t{1} << 30};
   std::filesystem::path slot_save_path;
 
@@ -47,8 +47,8 @@ struct ServeOptions {
 
 OptionTable make_table(ServeOptions* options);
 
-// What the options say together: model options and sampling, a folder for slots that is none, an address that others can
-// reach without a key. kInvalidArgument.
+// What the options say together: model options and sampling, a folder for slots that is none, an address that others
+// can reach without a key. kInvalidArgument.
 Status check(const ServeOptions& options);
 
 // Of ModelOptions::streams: what the scheduler runs in, and what it keeps for reuse.

@@ -4,17 +4,20 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "common/base/version.h"
 #include "common/gguf/file.h"
+#include "common/manifest/manifest.h"
 #include "common/security/random.h"
+#include "common/security/sha256.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/serve/api/context.h"
@@ -23,17 +26,21 @@
 
 namespace terrace::app {
 
+// In the order in which they depend on each other; destroyed in reverse.
 struct ServedModel::Parts {
-  serve::api::Context context;
+  std::string hash;
   std::optional<text::jinja::Template> chat_template;
+  serve::api::Context context;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<serve::Scheduler> scheduler;
+
+  // What the file says, before anything is loaded. The engine opens it once more.
+  Status read(const ServeOptions& options, const Logger& log);
+  Status start(const ServeOptions& options, const Environment& environment);
+  void describe(const ServeOptions& options);
 };
 
 namespace {
-
-// What can be told before anything is loaded. The file is opened once more by the engine.
-Status read_file(const ServeOptions& options, const Logger& log, ServedModel::Parts& parts);
 
 std::string main_type(const gguf::File& file) {
   std::map<std::string_view, std::uint64_t> bytes;
@@ -50,12 +57,18 @@ serve::api::ModelFacts facts(const gguf::File& file, const ServeOptions& options
   facts.path = file.path().string();
   facts.file_type = main_type(file);
   for (const gguf::TensorInfo& tensor : file.tensors()) {
-    std::uint64_t elements = 1;
-    for (const std::uint64_t n : tensor.shape) elements *= n;
-    facts.n_parameters += elements;
+    facts.n_parameters += tensor.n_values();
     facts.size_bytes += tensor.bytes;
   }
   return facts;
+}
+
+// Names the weights' bytes as far as that goes without reading them all: what saved slots belong to.
+std::string model_hash(const gguf::File& file) {
+  std::error_code error;
+  const auto changed = std::filesystem::last_write_time(file.path(), error);
+  return fmt::format("{}:{}:{}", security::to_hex(manifest::header_hash(file)),
+                     std::filesystem::file_size(file.path(), error), changed.time_since_epoch().count());
 }
 
 std::tm local_now() {
@@ -73,4 +86,82 @@ std::uint64_t random_number() {
 }
 
 }  // namespace
+
+ServedModel::ServedModel(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ServedModel::~ServedModel() = default;
+serve::Scheduler& ServedModel::scheduler() { return *parts_->scheduler; }
+
+Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(options.model.model));
+  TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
+  context.model = facts(file, options);
+  hash = model_hash(file);
+  context.chat_template_source = vocabulary.chat_template;
+  auto compiled = text::jinja::Template::compile(vocabulary.chat_template);
+  if (vocabulary.chat_template.empty()) {
+    context.no_template =
+        fmt::format("{} has no chat template; use /v1/completions or /completion", context.model.name);
+  } else if (!compiled.ok()) {
+    context.no_template = fmt::format("the chat template of {} does not work: {}; use /v1/completions or /completion",
+                                      context.model.name, compiled.error().text());
+  } else {
+    chat_template = std::move(*compiled);
+    context.chat_template = &*chat_template;
+  }
+  if (!context.no_template.empty()) log.warn("{}", context.no_template);
+  return {};
+}
+
+Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment) {
+  const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
+    TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
+    context.model.n_context_trained = info.context;
+    context.model.n_embedding = info.d_model;
+    return {};
+  };
+  ModelOptions model = options.model;
+  model.streams = trunk_streams(options);
+  TERRACE_ASSIGN_OR_RETURN(engine, Engine::open(model, environment, before_load));
+
+  serve::SchedulerOptions scheduling;
+  scheduling.slots = options.slots;
+  scheduling.queue_limit = options.queue;
+  scheduling.chunk_rows = options.prompt_chunk;
+  scheduling.resting_bytes = options.cache_ram.value;
+  scheduling.model_hash = hash;
+  scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {
+    auto pinned = e.pin_step_thread();
+    if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
+    return std::make_shared<ThreadAffinity>(std::move(*pinned));
+  };
+  TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({engine->trunk(), *context.tokenizer, engine->ops(),
+                                                              engine->parallel(), engine->legs()},
+                                                             std::move(scheduling)));
+  return {};
+}
+
+void ServedModel::Parts::describe(const ServeOptions& options) {
+  context.context_tokens = scheduler->context();
+  context.n_slots = options.slots;
+  context.sampling = options.sampling;
+  context.build = fmt::format("terrace-{}-{}", version(), commit());
+  context.started = std::time(nullptr);
+  context.slot_files = !options.slot_save_path.empty();
+  context.unix_seconds = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
+  context.local_time = local_now;
+  context.random = random_number;
+}
+
+Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& options, const Environment& environment,
+                                                       const Logger& log, serve::Backend& backend) {
+  auto parts = std::make_unique<Parts>();
+  TERRACE_RETURN_IF_ERROR(parts->read(options, log));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment));
+  parts->describe(options);
+  backend.context = &parts->context;
+  backend.scheduler = parts->scheduler.get();
+  backend.slot_dir = options.slot_save_path;
+  return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));
+}
+
 }  // namespace terrace::app

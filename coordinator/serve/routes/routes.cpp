@@ -72,11 +72,12 @@ class Routes {
 
   void add_health() {
     const auto open = [this](const char* path, bool while_unavailable, std::function<http::Reply()> answer) {
-      router_.add("GET", path,
-                  {.handler = [answer = std::move(answer)](const SharedExchange& exchange) { exchange->reply(answer()); },
-                   .runs = Runs::kIo,
-                   .needs_key = false,
-                   .while_unavailable = while_unavailable});
+      router_.add(
+          "GET", path,
+          {.handler = [answer = std::move(answer)](const SharedExchange& exchange) { exchange->reply(answer()); },
+           .runs = Runs::kIo,
+           .needs_key = false,
+           .while_unavailable = while_unavailable});
     };
     for (const char* path : {"/health", "/v1/health", "/health/ready"})
       open(path, false, [&b = backend_] { return health(b.scheduler->status()); });
@@ -93,20 +94,26 @@ class Routes {
     for (const char* path : {"/v1/models", "/models"})
       add("GET", path, [&b](const Request&) { return to_http(models(*b.context)); });
     add("GET", "/props", [&b](const Request&) { return to_http(props(*b.context)); });
-    add("GET", "/metrics", [&b](const Request&) { return b.metrics(); }, Runs::kIo);
+    add(
+        "GET", "/metrics", [&b](const Request&) { return b.metrics(); }, Runs::kIo);
     add("POST", "/tokenize", [&b](const Request& r) { return to_http(tokenize(r.body, *b.context)); });
     add("POST", "/detokenize", [&b](const Request& r) { return to_http(detokenize(r.body, *b.context)); });
     add("POST", "/apply-template", [&b](const Request& r) { return to_http(apply_template(r.body, *b.context)); });
-    add("POST", "/v1/messages/count_tokens", [&b](const Request& r) { return to_http(count_tokens(r.body, *b.context)); });
+    add("POST", "/v1/messages/count_tokens",
+        [&b](const Request& r) { return to_http(count_tokens(r.body, *b.context)); });
   }
 
   void add_generating() {
     using enum api::Route;
     const std::pair<const char*, api::Route> generating[] = {
-        {"/v1/chat/completions", kChatCompletions}, {"/chat/completions", kChatCompletions},
-        {"/v1/completions", kTextCompletions},      {"/completion", kCompletion},
-        {"/completions", kCompletion},              {"/v1/responses", kResponses},
-        {"/responses", kResponses},                 {"/v1/messages", kMessages},
+        {"/v1/chat/completions", kChatCompletions},
+        {"/chat/completions", kChatCompletions},
+        {"/v1/completions", kTextCompletions},
+        {"/completion", kCompletion},
+        {"/completions", kCompletion},
+        {"/v1/responses", kResponses},
+        {"/responses", kResponses},
+        {"/v1/messages", kMessages},
     };
     for (const auto& [path, route] : generating)
       router_.add("POST", path, {.handler = [&b = backend_, kind = route](const SharedExchange& exchange) {
@@ -123,7 +130,8 @@ class Routes {
       return to_http(api::slots(*b.context, b.scheduler->status(), fail && !fail->empty() && *fail != "0"));
     });
     add("POST", "/slots/{id}", [&b = backend_](const Request& r) {
-      const auto read = api::read_slot_command(r.parameter("id"), r.query_value("action").value_or(""), r.body, *b.context);
+      const auto read =
+          api::read_slot_command(r.parameter("id"), r.query_value("action").value_or(""), r.body, *b.context);
       if (read.refusal) return to_http(*read.refusal);
       const auto done = carry_out(b, *read.command);
       return to_http(done.ok() ? api::slot_done(*read.command, *done) : api::to_reply(done.error()));
@@ -145,7 +153,8 @@ class Routes {
   void add_missing() {
     for (const Missing& missing : kMissing)
       add(missing.method, missing.path, [what = missing.what](const Request& r) {
-        return to_http(api::server_error(501, "This server does not support " + std::string(what), api::dialect_of(r.path)));
+        return to_http(
+            api::server_error(501, "This server does not support " + std::string(what), api::dialect_of(r.path)));
       });
   }
 
