@@ -64,9 +64,11 @@ class Player {
     if (n == script_.fail_after)
       return take(i, answer_.on_error(i, Error(ErrorCode::kNotFinite, "row 7 is not finite")));
     const std::string& text = script_.pieces[n];
-    const TokenProbability top[2] = {{static_cast<unsigned char>(text[0]), -0.5f}, {'?', -1.5f}};
-    const std::size_t n_top = std::min<std::size_t>(requests_[i].n_probs, 2);
-    const Token token{.id = top[0].id, .logits_xxh3 = 0, .logprob = -0.5f, .top = {top, n_top}};
+    sampler::Logprobs logprobs{.chosen = {static_cast<unsigned char>(text[0]), -0.5}, .top = {}};
+    logprobs.top = {logprobs.chosen, {'?', -1.5}};
+    logprobs.top.resize(std::min<std::size_t>(requests_[i].n_probs, 2));
+    const Token token{
+        .id = logprobs.chosen.token, .logits_xxh3 = 0, .logprobs = requests_[i].n_probs > 0 ? &logprobs : nullptr};
     take(i, answer_.on_piece(i, {.text = text, .tokens = {&token, 1}}, timings_after(n + 1)));
   }
 

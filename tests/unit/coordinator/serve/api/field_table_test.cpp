@@ -50,7 +50,7 @@ struct Outcome {
 
 std::string of_request(const Request& r) {
   std::string biases, stops;
-  for (const LogitBias& bias : r.logit_bias) biases += fmt::format("{}:{} ", bias.token, bias.bias);
+  for (const sampler::LogitBias& bias : r.logit_bias) biases += fmt::format("{}:{} ", bias.token, bias.bias);
   for (const std::string& stop : r.stops) stops += stop + " ";
   const sampler::SamplingOptions& s = r.sampling;
   return fmt::format(
