@@ -89,12 +89,12 @@ Status anthropic_tool_choice(const Json& value, Ask& ask, const Context&) {
 }
 
 Status set_effort(const Json& value, Ask& ask) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string effort,
-                           read_choice(value, {"none", "minimal", "low", "medium", "high", "xhigh"}));
-  if (effort == "none") {
+  const auto effort = read_choice(value, {"none", "minimal", "low", "medium", "high", "xhigh"});
+  if (!effort.ok()) return effort.error();
+  if (*effort == "none") {
     ask.thinking = false;
   } else {
-    ask.reasoning_effort = effort;
+    ask.reasoning_effort = *effort;
   }
   return {};
 }
@@ -136,8 +136,9 @@ Status thinking(const Json& value, Ask& ask, const Context&) {
 }
 
 Status reasoning_format(const Json& value, Ask& ask, const Context&) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string format, read_choice(value, {"auto", "deepseek", "none"}));
-  ask.split_reasoning = format != "none";
+  const auto format = read_choice(value, {"auto", "deepseek", "none"});
+  if (!format.ok()) return format.error();
+  ask.split_reasoning = *format != "none";
   return {};
 }
 

@@ -55,7 +55,7 @@ TEST_F(Answers, ChatStream_BeginsWithTheRoleAndEndsWithDone) {
     EXPECT_EQ(events[i]["object"], "chat.completion.chunk");
     EXPECT_EQ(events[i]["id"], events[0]["id"]);
     EXPECT_EQ(events[i]["id"].get<std::string>().size(), std::string("chatcmpl-").size() + 32);
-    if (i < 3) EXPECT_TRUE(events[i]["choices"][0]["finish_reason"].is_null());
+    EXPECT_EQ(events[i]["choices"][0]["finish_reason"].is_null(), i < 3);
   }
 }
 

@@ -219,7 +219,8 @@ void expect_names(const Outcome& found, RouteBit route, std::string_view field) 
   const Json body = Json::parse(found.text, nullptr, false);
   ASSERT_TRUE(body.is_object()) << found.text;
   EXPECT_THAT(body["error"]["message"].get<std::string>(), HasSubstr(fmt::format("'{}'", field)));
-  if (route != kOnMessages && route != kOnCountTokens) EXPECT_EQ(body["error"]["param"], Json(field));
+  if (route == kOnMessages || route == kOnCountTokens) return;  // Anthropic's errors have no place for it
+  EXPECT_EQ(body["error"]["param"], Json(field));
 }
 
 TEST_F(FieldTable, HonouredField_ChangesWhatIsComputedOrAnswered) {
@@ -238,7 +239,7 @@ TEST_F(FieldTable, HonouredField_ChangesWhatIsComputedOrAnswered) {
     const Outcome after = outcome(route.bit, with, server_);
     EXPECT_EQ(before.status, 200) << before.text;
     EXPECT_EQ(after.status, 200) << after.text;
-    if (shows(row.name)) EXPECT_NE(before.text, after.text);
+    EXPECT_NE(before.text == after.text, shows(row.name));
   });
 }
 
@@ -309,7 +310,8 @@ TEST_F(FieldTable, AnyValueOfAnyField_IsTakenOrNamed) {
         const Outcome found = outcome(route.bit, with, server_);
         if (found.status == 200) continue;
         EXPECT_EQ(found.status, 400) << value << found.text;
-        if (row.name != "n_probs") EXPECT_THAT(found.text, HasSubstr(std::string(row.name))) << value;
+        const bool names = row.name == "n_probs" || found.text.find(row.name) != std::string::npos;
+        EXPECT_TRUE(names) << value << found.text;
       }
     });
 }

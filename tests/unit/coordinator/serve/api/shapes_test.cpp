@@ -1,6 +1,5 @@
 // Recorded requests and answers of a llama-server: ours has its status, its keys and their types. A difference that is
 // meant stands in kMeant with its reason.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -134,7 +133,7 @@ void compare(const Json& theirs, const Json& ours, const std::string& path) {
       compare(value, ours[key], inner);
     }
     for (const auto& [key, value] : ours.items())
-      if (!theirs.contains(key)) EXPECT_THAT(key, testing::AnyOf("param", "seed", "state")) << path;
+      EXPECT_TRUE(theirs.contains(key) || key == "param" || key == "seed" || key == "state") << path << "." << key;
   } else if (theirs.is_array() && !theirs.empty()) {
     ASSERT_FALSE(ours.empty()) << path;
     compare(theirs[0], ours[0], path + "[0]");
