@@ -76,7 +76,7 @@ run_tests() {
 sanitize() {
   local preset=$1
   if [ "$mode" = full ]; then
-    stage "$preset-build" build "$preset" all && stage "$preset-tests" run_tests "$preset" -E '^Repository\.'
+    stage "$preset-build" build "$preset" all && stage "$preset-tests" run_tests "$preset" -E '^(Repository|Deploy)\.'
   else
     stage "$preset-build" build "$preset" "tests_$preset" && stage "$preset-tests" run_tests "$preset" -L "$preset"
   fi

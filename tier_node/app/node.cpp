@@ -119,8 +119,14 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
   if (!sessions.wait_drained(kDrainTime)) sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
 }
 
+// A service manager that cannot be told is no reason not to serve.
+void warn_if_failed(const Status& told, const Logger& log) {
+  if (!told.ok()) log.warn("{}", told.error().text());
+}
+
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
-             const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
+             const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const ServiceManager& manager,
+             const Logger& log) {
   transport::TcpTransport transport;
   TERRACE_ASSIGN_OR_RETURN(const auto data,
                            DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting},
@@ -135,11 +141,13 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
                            ControlServer::start(listen.with_port(listen.port), sessions, loader, node));
   log.info("data port {}", data->port());
   print_err("listening on {}\n", control->address());
+  warn_if_failed(manager.ready(), log);
 
   if (stop.wait()) {
     log.info("signal received");
     stop.restore();
   }
+  warn_if_failed(manager.stopping(), log);
   drain(sessions, *control, log);
   sessions.on_change([] {});
   return {};
@@ -147,7 +155,8 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 }  // namespace
 
-Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const Logger& log) {
+Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
+                const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const ListenAddress listen, resolve_loopback(options.listen));
   TERRACE_ASSIGN_OR_RETURN(const std::uint16_t data_port, choose_data_port(options, listen));
   const Machine machine{kernels::detect_cpu_features(), options.isa};
@@ -174,7 +183,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
+  const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }
