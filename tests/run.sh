@@ -44,14 +44,17 @@ install_packages() {
 
 # Packages that only tests use. Without them the tests that need them say "skipped", by name.
 make_venv() {
-  local stamp=build/venv/requirements.txt
-  cmp -s tests/requirements.txt "$stamp" && return 0
-  if python3 -m venv build/venv &&
-    build/venv/bin/pip install --quiet --timeout 20 --retries 1 -r tests/requirements.txt; then
-    cp tests/requirements.txt "$stamp"
-  else
-    echo "no Python packages from PyPI: the tests that need them are skipped"
-  fi
+  local list stamp
+  [ -x build/venv/bin/pip ] || python3 -m venv build/venv || return 0
+  for list in tests/requirements.txt tests/deploy/requirements.txt; do
+    stamp=build/venv/$(tr / - <<<"$list")
+    cmp -s "$list" "$stamp" && continue
+    if build/venv/bin/pip install --quiet --timeout 20 --retries 1 -r "$list"; then
+      cp "$list" "$stamp"
+    else
+      echo "not from PyPI: $list; the tests that need it are skipped"
+    fi
+  done
 }
 
 # build PRESET TARGET...

@@ -1,4 +1,5 @@
 """What the tests of deploy/ share: where things are, the programs, and how one test is run and skipped by name."""
+import importlib
 import os
 import re
 import shutil
@@ -27,6 +28,14 @@ def tool(name):
     return found
 
 
+def module(name):
+    """A package of tests/requirements.txt; the test is skipped by name where it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise unittest.SkipTest(f"the Python package {missing.name} is not installed") from missing
+
+
 def run(*command, timeout=120, **options):
     """Runs a command to its end; its output is text, both streams together unless said otherwise."""
     options.setdefault("stderr", subprocess.STDOUT)
@@ -42,15 +51,6 @@ def help_of(program_name, command=None):
     if done.returncode != 0:
         raise AssertionError(f"{program_name} {command or ''} --help: {done.stdout}")
     return done.stdout
-
-
-def flags_of(program_name, command=None):
-    """Every flag that --help lists in its first column: {"--listen", "-t", ...}."""
-    flags = set()
-    for line in help_of(program_name, command).splitlines():
-        if re.match(r" {2,6}-", line):
-            flags.update(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", line[:28]))
-    return flags
 
 
 def main():

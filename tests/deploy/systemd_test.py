@@ -12,13 +12,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import commands
 import programs
 import seccomp
 import support
+import units
 
-UNITS = ["terrace.service", "terrace-node.service"]
-SYSTEMD = support.DEPLOY / "systemd"
-HARDENING = SYSTEMD / "hardening.conf"
+HARDENING = units.SYSTEMD / "hardening.conf"
 
 # `systemd-analyze security` counts what is left open, 0 to 10. What remains are sockets, the devices' short list, the
 # host's root directory, and affinity and NUMA calls; a directive lost from hardening.conf is 0.1 or more.
@@ -27,13 +27,13 @@ MOST_EXPOSURE = 1.5
 
 def lay_out(root):
     """The units as deploy/ansible installs them, below `root`, beside systemd's own and programs to start."""
-    units = root / "etc/systemd/system"
+    installed = root / "etc/systemd/system"
     binaries = root / "usr/local/bin"
-    units.mkdir(parents=True)
+    installed.mkdir(parents=True)
     binaries.mkdir(parents=True)
-    for unit in UNITS:
-        shutil.copy(SYSTEMD / unit, units)
-        drop_in = units / f"{unit}.d"
+    for unit in units.NAMES:
+        shutil.copy(units.SYSTEMD / unit, installed)
+        drop_in = installed / f"{unit}.d"
         drop_in.mkdir()
         shutil.copy(HARDENING, drop_in)
     for name in ("terrace", "terrace-node"):
@@ -59,7 +59,7 @@ def exposure(root, unit):
 class Units(unittest.TestCase):
     def test_verify_finds_nothing(self):
         with laid_out() as root:
-            for unit in UNITS:
+            for unit in units.NAMES:
                 done = support.run(
                     support.tool("systemd-analyze"), "verify", "--man=no", f"--root={root}", unit, timeout=60
                 )
@@ -74,7 +74,7 @@ class Units(unittest.TestCase):
 
     def test_exposure_is_at_most_the_threshold(self):
         with laid_out() as root:
-            for unit in UNITS:
+            for unit in units.NAMES:
                 level, table = exposure(root, unit)
                 self.assertLessEqual(level, MOST_EXPOSURE, table)
 
@@ -87,16 +87,18 @@ class Units(unittest.TestCase):
     def test_stop_leaves_more_time_than_the_node_drains(self):
         source = (support.ROOT / "tier_node/app/node.cpp").read_text()
         drain_ms = int(re.search(r"kDrainTime\{([\d']+)\}", source).group(1).replace("'", ""))
-        unit = (SYSTEMD / "terrace-node.service").read_text()
-        stop_s = int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M).group(1))
-        self.assertGreater(stop_s * 1000, drain_ms)
+        self.assertGreater(units.stop_seconds("terrace-node") * 1000, drain_ms)
+
+    def test_each_unit_starts_a_command_that_its_program_takes(self):
+        for name in units.NAMES:
+            commands.check(self, units.command(name.removesuffix(".service")), name)
 
 
 class Readiness(unittest.TestCase):
     """Type=notify, with this test as the manager."""
 
     def test_node_says_when_it_serves_and_when_it_stops(self):
-        self.assertIn("Type=notify\n", (SYSTEMD / "terrace-node.service").read_text())
+        self.assertEqual(units.setting("terrace-node", "Type"), "notify")
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(f"{folder}/notify")
             manager.settimeout(programs.START_SECONDS)
@@ -114,7 +116,7 @@ class SystemCalls(unittest.TestCase):
     def under_filter(self, unit, *without):
         support.tool("systemd-analyze")
         words = ["--without", ",".join(without)] if without else []
-        return [sys.executable, "-B", str(support.ROOT / "tests/deploy/seccomp.py"), *words, str(SYSTEMD / unit), str(HARDENING), "--"]
+        return [sys.executable, "-B", str(support.ROOT / "tests/deploy/seccomp.py"), *words, str(units.SYSTEMD / unit), str(HARDENING), "--"]
 
     def story(self, *node_addresses, before=()):
         words = [*before, support.program("terrace"), "generate", "--prompt", "Once upon a time", "--max-tokens", "16", "--json"]
