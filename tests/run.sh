@@ -42,9 +42,10 @@ install_packages() {
   deploy/install_deps.sh
 }
 
-# Packages that only tests use. Without them the tests that need them say "skipped", by name.
-make_venv() {
+# Tools and packages that only tests use. Without them the tests that need them say "skipped", by name.
+fetch_test_tools() {
   local list stamp
+  tests/deploy/fetch_tools.sh || echo "not from Debian: promtool; the tests that need it are skipped"
   [ -x build/venv/bin/pip ] || python3 -m venv build/venv || return 0
   for list in tests/requirements.txt tests/deploy/requirements.txt; do
     stamp=build/venv/$(tr / - <<<"$list")
@@ -95,7 +96,7 @@ report() {
 }
 
 rm -f "$log_dir"/*.log
-if stage install install_packages && stage python make_venv &&
+if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
   stage release-tests run_tests release || true
   if [ "$mode" != quick ]; then

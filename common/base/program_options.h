@@ -8,8 +8,8 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", "listen", "log-json",
-                                               "log-level", "model",     "ram", "threads"};
+inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa",   "listen", "log-json",
+                                               "log-level", "metrics",   "model", "ram",    "threads"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",       "score",   "bench",  "plan",
