@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/kv/cache.h"
 
 namespace terrace::arch {
 
@@ -75,6 +76,9 @@ class Trunk {
 
   // A new, empty stream. kBusy when all are taken.
   virtual Result<StreamId> open_stream() = 0;
+  // A new stream that holds the first `positions` of `from`, which has stored as many: nothing is computed or copied.
+  // kBusy as open_stream().
+  virtual Result<StreamId> fork_stream(StreamId from, std::uint32_t positions) = 0;
   // Frees the stream's cache blocks.
   virtual void close_stream(StreamId stream) = 0;
   virtual std::uint32_t length(StreamId stream) const = 0;  // positions stored
@@ -83,6 +87,10 @@ class Trunk {
   // before the step: kContextFull (names position and context), kInvalidArgument (token out of range, wrong
   // position), kOutOfMemory (no cache block), or a leg's error. Rows that fail alone come back in StepResult::failed.
   virtual Result<StepResult> step(std::span<const StepRow> rows) = 0;
+
+  // Where its streams' keys and values lie, by the same stream ids: for what memory they take, which streams rest, and
+  // to save and restore them. Streams are opened, forked and closed through the trunk alone.
+  virtual kv::Cache& cache() = 0;
 
   // Null: off.
   virtual void set_trace(TraceFn trace) = 0;

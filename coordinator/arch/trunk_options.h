@@ -15,6 +15,7 @@ struct TrunkOptions {
   kernels::KvType kv = kernels::KvType::kF16;
   std::uint32_t max_rows = 512;  // of one step, 1..65,536
   std::uint32_t max_streams = 1;
+  std::uint64_t cache_bytes = 0;    // keys and values of all streams, in whole blocks; 0: what the machine gives
   std::optional<kernels::Isa> isa;  // exactly this one (flag --isa), else the widest of each kernel
   kernels::Activations activations = kernels::Activations::kQuantised;
   int shift = 24;  // SHIFT of the model's manifest (docs/numerics.md 5)

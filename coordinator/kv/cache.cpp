@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 
 #include "common/base/check.h"
 
@@ -17,13 +19,30 @@ std::uint64_t CacheShape::bytes_per_position() const {
   return std::uint64_t{n_layers} * n_kv_heads * (std::uint64_t{key_dim} + value_dim) * kernels::bytes(type);
 }
 
-Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams)
+void CacheShape::clear_beyond(std::span<std::byte> block, std::size_t positions) const {
+  const std::size_t element = kernels::bytes(type);
+  const std::size_t unused = kKvBlockPositions - positions;
+  std::byte* at = block.data();
+  for (std::uint32_t head = 0; head < n_layers * n_kv_heads; ++head) {
+    for (std::uint32_t d = 0; d < key_dim; ++d, at += kKvBlockPositions * element)  // K [key_dim, positions]
+      std::memset(at + positions * element, 0, unused * element);
+    std::memset(at + positions * value_dim * element, 0, unused * value_dim * element);  // V [positions, value_dim]
+    at += kKvBlockPositions * value_dim * element;
+  }
+}
+
+Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks)
     : shape_(shape),
       context_(context),
       key_bytes_(kKvBlockPositions * shape.key_dim * kernels::bytes(shape.type)),
       head_bytes_(key_bytes_ + kKvBlockPositions * shape.value_dim * kernels::bytes(shape.type)),
+      max_blocks_(max_blocks),
       streams_(max_streams) {
   TERRACE_CHECK(shape.key_dim % 8 == 0 && shape.value_dim % 8 == 0, "head dimensions are multiples of 8");
+}
+
+Cache::~Cache() {
+  for (Stream& stream : streams_) keep_blocks(stream, 0);
 }
 
 Result<std::uint32_t> Cache::open() {
@@ -31,10 +50,18 @@ Result<std::uint32_t> Cache::open() {
   if (stream == streams_.end())
     return Error(ErrorCode::kBusy, fmt::format("all {} streams are open; close one first", streams_.size()));
   stream->open = true;
-  stream->length = 0;
   // Growing by a block then moves no table, but for contexts that few texts fill and any file may claim.
   stream->blocks.reserve(blocks_for(std::min(context_, kPositionsSetAside)));
   return static_cast<std::uint32_t>(stream - streams_.begin());
+}
+
+Result<std::uint32_t> Cache::fork(std::uint32_t from, std::uint32_t positions) {
+  TERRACE_CHECK(is_open(from) && positions <= length(from), "only stored positions are shared");
+  TERRACE_ASSIGN_OR_RETURN(const std::uint32_t stream, open());
+  Stream& s = streams_[stream];
+  for (std::size_t i = 0; i < blocks_for(positions); ++i) hold(s, streams_[from].blocks[i]);
+  s.length = positions;
+  return stream;
 }
 
 void Cache::close(std::uint32_t stream) {
@@ -43,25 +70,79 @@ void Cache::close(std::uint32_t stream) {
   streams_[stream] = Stream{};
 }
 
+void Cache::set_resting(std::uint32_t stream, bool resting) {
+  TERRACE_CHECK(is_open(stream), "only an open stream rests");
+  Stream& s = streams_[stream];
+  if (s.resting == resting) return;
+  s.resting = resting;
+  for (Block* block : s.blocks) wake(*block, !resting);
+}
+
+// One stream more, or less, that holds the block and is awake.
+void Cache::wake(Block& block, bool awake) {
+  if (awake && block.awake++ == 0) ++n_awake_;
+  if (!awake && --block.awake == 0) --n_awake_;
+}
+
+void Cache::hold(Stream& stream, Block* block) {
+  ++block->holders;
+  if (!stream.resting) wake(*block, true);
+  stream.blocks.push_back(block);
+}
+
+void Cache::let_go(const Stream& stream, Block* block) {
+  if (!stream.resting) wake(*block, false);
+  if (--block->holders != 0) return;
+  ::operator delete (block, std::align_val_t{alignof(Block)});
+  --n_blocks_;
+}
+
+Result<Cache::Block*> Cache::take_block() {
+  if (max_blocks_ != 0 && n_blocks_ >= max_blocks_)
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("the cache's {} blocks of {} bytes are all in use; give it more memory or close streams",
+                             max_blocks_, shape_.block_bytes()));
+  void* memory = ::operator new (sizeof(Block) + shape_.block_bytes(), std::align_val_t{alignof(Block)}, std::nothrow);
+  if (memory == nullptr)
+    return Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format(
+            "no memory for a cache block of {} bytes ({} bytes of cache are in use); close other programs or streams",
+            shape_.block_bytes(), bytes_in_use()));
+  ++n_blocks_;
+  return new (memory) Block;
+}
+
+// The stream's next position may lie in a block that others hold: it then goes on in a copy.
+Status Cache::own_last_block(Stream& stream) {
+  if (stream.length % kKvBlockPositions == 0) return {};
+  Block*& last = stream.blocks[stream.length / kKvBlockPositions];
+  if (last->holders == 1) return {};
+  TERRACE_ASSIGN_OR_RETURN(Block* const copy, take_block());
+  std::memcpy(copy->data(), last->data(), shape_.block_bytes());
+  copy->holders = 1;
+  if (!stream.resting) wake(*copy, true);
+  let_go(stream, last);
+  last = copy;
+  return {};
+}
+
 Status Cache::reserve(std::uint32_t stream, std::uint32_t positions) {
   TERRACE_CHECK(is_open(stream), "only an open stream grows");
   if (positions > context_)
     return Error(ErrorCode::kContextFull,
                  fmt::format("position {} is beyond the context of {} positions", positions - 1, context_));
   Stream& s = streams_[stream];
+  if (positions <= s.length) return {};
+  TERRACE_RETURN_IF_ERROR(own_last_block(s));
   const std::size_t had = s.blocks.size();
   while (s.blocks.size() < blocks_for(positions)) {
-    auto* block = static_cast<std::byte*>(::operator new(shape_.block_bytes(), kAlignment, std::nothrow));
-    if (block == nullptr) {
+    const Result<Block*> block = take_block();
+    if (!block.ok()) {
       keep_blocks(s, had);
-      return Error(
-          ErrorCode::kOutOfMemory,
-          fmt::format(
-              "no memory for a cache block of {} bytes ({} bytes of cache are in use); close other programs or streams",
-              shape_.block_bytes(), bytes_in_use()));
+      return block.error();
     }
-    s.blocks.emplace_back(block);
-    ++n_blocks_;
+    hold(s, *block);
   }
   return {};
 }
@@ -75,15 +156,15 @@ void Cache::commit(std::uint32_t stream, std::uint32_t positions) {
 }
 
 void Cache::keep_blocks(Stream& stream, std::size_t n_blocks) {
-  n_blocks_ -= stream.blocks.size() - n_blocks;
+  for (std::size_t i = n_blocks; i < stream.blocks.size(); ++i) let_go(stream, stream.blocks[i]);
   stream.blocks.resize(n_blocks);
 }
 
 void Cache::bases(std::uint32_t stream, std::uint32_t layer, std::uint32_t kv_head, std::size_t n_blocks,
                   const std::byte** k, const std::byte** v) const {
-  const std::vector<Block>& blocks = streams_[stream].blocks;
+  const std::vector<Block*>& blocks = streams_[stream].blocks;
   for (std::size_t i = 0; i < n_blocks; ++i) {
-    const HeadBlock head = head_of(blocks[i].get(), layer, kv_head);
+    const HeadBlock head = head_of(blocks[i]->data(), layer, kv_head);
     k[i] = head.k;
     v[i] = head.v;
   }

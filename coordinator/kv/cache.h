@@ -1,17 +1,18 @@
 // The keys and values of all streams, behind a block table: a stream's positions lie in blocks of
-// kernels::kKvBlockPositions, each over all layers, taken from the machine as the stream grows and given back when it
-// closes.
+// kernels::kKvBlockPositions, each over all layers, taken from the machine as the stream grows and given back when no
+// stream holds it any more. A stream that is forked from another shares its blocks; the last one, where it is not full,
+// is copied by whoever writes to it while another holds it.
 //
 // Layout   A block holds, for each layer and in it for each KV head, K [key_dim, positions] and V
 //          [positions, value_dim] as kernels/cpu/ops/ops.h lays them out. Every base is 64-byte aligned.
-// Threads  One owner thread opens, closes, reserves and commits. Between two of those calls any thread may read, and
-//          write through block() positions that no one else writes.
+// Threads  One owner thread opens, forks, closes, reserves and commits. Between two of those calls any thread may read,
+//          and write through block() positions that no one else writes. stored() and room() of a stream that the owner
+//          thread leaves alone may be used by another thread at any time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
+#include <span>
 #include <vector>
 
 #include "common/base/result.h"
@@ -28,6 +29,9 @@ struct CacheShape {
 
   std::uint64_t bytes_per_position() const;  // over all layers and heads
   std::uint64_t block_bytes() const { return bytes_per_position() * kernels::kKvBlockPositions; }
+  // Zeroes what a block's bytes hold beyond its first `positions`: nobody wrote that.
+  void clear_beyond(std::span<std::byte> block, std::size_t positions) const;
+  bool operator==(const CacheShape&) const = default;
 };
 
 // One KV head of one layer of one block.
@@ -41,24 +45,37 @@ inline constexpr std::uint32_t kPositionsSetAside = 1u << 20;
 
 class Cache {
  public:
-  // context: positions that a stream can hold; max_streams: open at once. Takes no block yet.
-  Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams);
+  // context: positions that a stream can hold; max_streams: open at once; max_blocks: of all streams together, 0: as
+  // many as the machine gives. Takes no block yet.
+  Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks = 0);
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
 
   const CacheShape& shape() const { return shape_; }
   std::uint32_t context() const { return context_; }
   std::uint32_t max_streams() const { return static_cast<std::uint32_t>(streams_.size()); }
+  std::uint64_t max_blocks() const { return max_blocks_; }
+  // A block that several streams share counts once.
   std::uint64_t bytes_in_use() const { return n_blocks_ * shape_.block_bytes(); }
+  // Of blocks that only resting streams hold.
+  std::uint64_t bytes_resting() const { return (n_blocks_ - n_awake_) * shape_.block_bytes(); }
 
   // The lowest number that is free, below max_streams(). kBusy when all are open.
   Result<std::uint32_t> open();
-  // Frees the stream's blocks. The stream is open, here and below.
+  // A stream that holds the first `positions` of `from`, which has stored as many; no byte is copied. kBusy as open().
+  Result<std::uint32_t> fork(std::uint32_t from, std::uint32_t positions);
+  // Lets go of the stream's blocks. The stream is open, here and below.
   void close(std::uint32_t stream);
+  // A resting stream is kept in case its positions are wanted again: for bytes_resting(). Streams open awake.
+  void set_resting(std::uint32_t stream, bool resting);
   bool is_open(std::uint32_t stream) const { return stream < streams_.size() && streams_[stream].open; }
   // Positions committed.
   std::uint32_t length(std::uint32_t stream) const { return streams_[stream].length; }
 
-  // Makes positions [0, positions) writable. Nothing counts as stored before commit(). On error the stream has the
-  // blocks it had. kContextFull: more positions than the context. kOutOfMemory: the machine gives no block.
+  // Makes positions [length, positions) writable. Nothing counts as stored before commit(). On error the stream holds
+  // what it held. kContextFull: more positions than the context. kOutOfMemory: max_blocks are in use, or the machine
+  // gives none.
   Status reserve(std::uint32_t stream, std::uint32_t positions);
   // Positions [0, positions) are stored; blocks beyond them are freed. `positions` were reserved or stored.
   void commit(std::uint32_t stream, std::uint32_t positions);
@@ -67,7 +84,7 @@ class Cache {
 
   // Where a reserved position lies; its slot in the block is position % kKvBlockPositions.
   HeadBlock block(std::uint32_t stream, std::uint32_t position, std::uint32_t layer, std::uint32_t kv_head) const {
-    return head_of(streams_[stream].blocks[position / kernels::kKvBlockPositions].get(), layer, kv_head);
+    return head_of(streams_[stream].blocks[position / kernels::kKvBlockPositions]->data(), layer, kv_head);
   }
   // Blocks that hold positions [0, positions).
   static std::size_t blocks_for(std::uint64_t positions) {
@@ -77,30 +94,47 @@ class Cache {
   // n_blocks were reserved.
   void bases(std::uint32_t stream, std::uint32_t layer, std::uint32_t kv_head, std::size_t n_blocks,
              const std::byte** k, const std::byte** v) const;
+  // All of the stream's i-th block, i < blocks_for(length): to save it. Positions beyond the length are undefined.
+  std::span<const std::byte> stored(std::uint32_t stream, std::size_t i) const {
+    return {streams_[stream].blocks[i]->data(), shape_.block_bytes()};
+  }
+  // The same, to fill a reserved block with what was saved; nothing of it is stored yet, so no other stream holds it.
+  std::span<std::byte> room(std::uint32_t stream, std::size_t i) {
+    return {streams_[stream].blocks[i]->data(), shape_.block_bytes()};
+  }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct FreeBlock {
-    void operator()(std::byte* block) const { ::operator delete(block, kAlignment); }
+  // Lies before the bytes it is about.
+  struct alignas(64) Block {
+    std::uint32_t holders = 0;  // streams
+    std::uint32_t awake = 0;    // of them, not resting
+    std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   };
-  using Block = std::unique_ptr<std::byte, FreeBlock>;
   struct Stream {
     bool open = false;
+    bool resting = false;
     std::uint32_t length = 0;
-    std::vector<Block> blocks;  // room for kPositionsSetAside is set aside at open()
+    std::vector<Block*> blocks;  // room for kPositionsSetAside is set aside at open()
   };
 
   HeadBlock head_of(std::byte* block, std::uint32_t layer, std::uint32_t kv_head) const {
     std::byte* k = block + (static_cast<std::size_t>(layer) * shape_.n_kv_heads + kv_head) * head_bytes_;
     return {k, k + key_bytes_};
   }
+  Result<Block*> take_block();
+  void hold(Stream& stream, Block* block);
+  void let_go(const Stream& stream, Block* block);
+  void wake(Block& block, bool awake);
+  Status own_last_block(Stream& stream);
   void keep_blocks(Stream& stream, std::size_t n_blocks);
 
   CacheShape shape_;
   std::uint32_t context_;
   std::size_t key_bytes_;   // of K of one head of one block
   std::size_t head_bytes_;  // of K and V
+  std::uint64_t max_blocks_;
   std::uint64_t n_blocks_ = 0;
+  std::uint64_t n_awake_ = 0;  // blocks that a stream holds which is not resting
   std::vector<Stream> streams_;
 };
 

@@ -23,7 +23,10 @@ FOLDERS = (
 
 # Where a library's headers may be included: a pattern of the header, a pattern of our files, how to say it.
 LIBRARIES = (
-    (r"asio(\.hpp|/.*)", r"common/transport/tcp[/_.\w]*\.cpp", "Asio only in .cpp files of common/transport/tcp"),
+    (r"asio(\.hpp|/.*)", r"(common/transport/tcp|coordinator/serve/http)[/_.\w]*\.cpp",
+     "Asio only in .cpp files of common/transport/tcp and coordinator/serve/http"),
+    (r"boost/.*", r"coordinator/serve/http/request_reader\.cpp",
+     "Boost (Beast's parser) only in coordinator/serve/http/request_reader.cpp"),
     (r"(grpc|grpcpp|google|absl)/.*", r"(coordinator/legs|tier_node/(service|app))/.*\.cpp",
      "gRPC and protobuf only in .cpp files of coordinator/legs, tier_node/service and tier_node/app"),
     (r"openssl/.*", r"common/security/.*\.cpp", "OpenSSL only in .cpp files of common/security"),

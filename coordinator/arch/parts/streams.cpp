@@ -22,6 +22,12 @@ Result<StreamId> Streams::open() {
   return stream;
 }
 
+Result<StreamId> Streams::fork(StreamId from, std::uint32_t positions) {
+  TERRACE_ASSIGN_OR_RETURN(const StreamId stream, cache_.fork(from, positions));
+  streams_[stream] = {};
+  return stream;
+}
+
 void Streams::close(StreamId stream) { cache_.close(stream); }
 
 Status Streams::check(const StepRow& row) {

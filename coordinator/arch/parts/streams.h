@@ -20,6 +20,7 @@ class Streams {
   Streams(kv::Cache& cache, std::uint32_t vocabulary, std::uint32_t max_rows);
 
   Result<StreamId> open();
+  Result<StreamId> fork(StreamId from, std::uint32_t positions);
   void close(StreamId stream);
   std::uint32_t length(StreamId stream) const { return cache_.is_open(stream) ? cache_.length(stream) : 0; }
 

@@ -50,6 +50,10 @@ Result<Model> read_model(const gguf::File& file, const TrunkOptions& options) {
              .key_dim = p.attention.key_dim,
              .value_dim = p.attention.value_dim,
              .type = options.kv};
+  if (options.cache_bytes != 0 && options.cache_bytes < m.cache.block_bytes())
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a cache of {} bytes was asked for; one block of it has {}", file.path().string(),
+                             options.cache_bytes, m.cache.block_bytes()));
   m.info = {.architecture = "qwen3moe",
             .n_layers = p.n_layers,
             .d_model = p.d_model,
@@ -93,7 +97,8 @@ class Qwen3MoeTrunk final : public Trunk {
         ops_(ops),
         experts_(experts),
         parallel_(parallel),
-        cache_(model_.cache, options.context == 0 ? model_.info.context : options.context, options.max_streams),
+        cache_(model_.cache, options.context == 0 ? model_.info.context : options.context, options.max_streams,
+               options.cache_bytes / model_.cache.block_bytes()),
         streams_(cache_, model_.info.vocabulary, options.max_rows),
         multiplier_(parallel),
         normed_(parallel, ops_),
@@ -104,6 +109,10 @@ class Qwen3MoeTrunk final : public Trunk {
   std::size_t max_rows() const override { return options_.max_rows; }
   std::uint32_t context() const override { return cache_.context(); }
   Result<StreamId> open_stream() override { return streams_.open(); }
+  Result<StreamId> fork_stream(StreamId from, std::uint32_t positions) override {
+    return streams_.fork(from, positions);
+  }
+  kv::Cache& cache() override { return cache_; }
   void close_stream(StreamId stream) override { streams_.close(stream); }
   std::uint32_t length(StreamId stream) const override { return streams_.length(stream); }
   void set_trace(TraceFn trace) override { trace_ = std::move(trace); }
