@@ -51,11 +51,11 @@ Status validate(std::span<const LogitBias> biases, std::size_t vocab_size) {
   std::unordered_set<std::int32_t> seen;
   for (const LogitBias& bias : biases) {
     if (bias.token < 0 || static_cast<std::size_t>(bias.token) >= vocab_size)
-      return Error(ErrorCode::kInvalidArgument, fmt::format("logit_bias names token {}; the vocabulary has 0 to {}",
-                                                            bias.token, vocab_size - 1));
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("logit_bias names token {}; the vocabulary has 0 to {}", bias.token, vocab_size - 1));
     if (!(bias.bias >= LogitBias::kBan && bias.bias <= -LogitBias::kBan))
-      return Error(ErrorCode::kInvalidArgument, fmt::format("logit_bias of token {} is {}; allowed is -100 to 100",
-                                                            bias.token, bias.bias));
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("logit_bias of token {} is {}; allowed is -100 to 100", bias.token, bias.bias));
     if (!seen.insert(bias.token).second)
       return Error(ErrorCode::kInvalidArgument, fmt::format("logit_bias names token {} twice", bias.token));
   }

@@ -161,9 +161,9 @@ Result<std::size_t> Sampler::gather_candidates(Mask mask) {
     n = static_cast<std::size_t>(std::remove(keys_.begin(), end, kBanned) - keys_.begin());
   }
   if (n == 0)
-    return Error(ErrorCode::kRefused,
-                 mask.empty() ? "logit_bias bans every token of the vocabulary"
-                              : "the grammar and logit_bias allow no token of the vocabulary here");
+    return Error(ErrorCode::kRefused, mask.empty()
+                                          ? "logit_bias bans every token of the vocabulary"
+                                          : "the grammar and logit_bias allow no token of the vocabulary here");
   return n;
 }
 

@@ -1,10 +1,9 @@
 // A pushdown automaton over bytes: what a grammar is while tokens are chosen.
 //
-// States with edges between them. A rule is a procedure: a call edge enters its first state and remembers where to go on;
-// a return edge goes there. x{m,n} is a loop with a counter, not n copies: each procedure has one counter, which a call
-// saves; a counted loop inside a counted loop is a procedure of its own.
-// Reading it: from the first state of procedure 0, any path over edges whose bytes are the text and which ends by the
-// return of the first procedure.
+// States with edges between them. A rule is a procedure: a call edge enters its first state and remembers where to go
+// on; a return edge goes there. x{m,n} is a loop with a counter, not n copies: each procedure has one counter, which a
+// call saves; a counted loop inside a counted loop is a procedure of its own. Reading it: from the first state of
+// procedure 0, any path over edges whose bytes are the text and which ends by the return of the first procedure.
 // Threads: immutable once made.
 #pragma once
 

@@ -80,7 +80,9 @@ void AutomatonBuilder::fail(std::string why) {
 
 // What a loop repeats is best in the procedure of the loop: masks are kept by place within a procedure (token_masks.h).
 bool AutomatonBuilder::inlined(std::uint32_t rule) {
-  if (!in_repeated_ || recursive_[rule] || sizes_[rule] > std::min(kMaxInlinedSize, inline_budget_)) return false;
+  if (!in_repeated_ || rules_[rule].stays_whole || recursive_[rule] ||
+      sizes_[rule] > std::min(kMaxInlinedSize, inline_budget_))
+    return false;
   inline_budget_ -= sizes_[rule];
   return true;
 }
@@ -202,7 +204,8 @@ void AutomatonBuilder::lower_copies(const Expression& e, StateId from, StateId t
   const Expression& body = e.children.front();
   if (e.max == kUnlimited) return lower_star(body, from, to, false);
   if (e.max > kMaxCopies)
-    return fail(fmt::format("something that may be empty is repeated up to {} times; allowed is {}", e.max, kMaxCopies));
+    return fail(
+        fmt::format("something that may be empty is repeated up to {} times; allowed is {}", e.max, kMaxCopies));
   for (std::uint32_t i = 0; i < e.max && status_.ok(); ++i) {
     const StateId next = i + 1 == e.max ? to : new_state();
     lower(body, from, next);

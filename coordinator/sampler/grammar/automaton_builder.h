@@ -69,9 +69,9 @@ class AutomatonBuilder {
   std::vector<std::pair<StateId, const Expression*>> loop_bodies_;
   std::vector<StateId> procedures_;
 
-  std::uint32_t rule_ = 0;         // being built
-  std::uint32_t loop_ = kNoLoop;   // that the state being built is counted by
-  bool in_repeated_ = false;       // inside something that is repeated
+  std::uint32_t rule_ = 0;        // being built
+  std::uint32_t loop_ = kNoLoop;  // that the state being built is counted by
+  bool in_repeated_ = false;      // inside something that is repeated
   std::size_t inline_budget_ = 20'000;
   Status status_;
 };

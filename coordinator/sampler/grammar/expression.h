@@ -26,8 +26,8 @@ struct Expression {
     kAlternatives,  // one of the children
     kRepeat,        // children[0], `min` to `max` times
     kRule,          // what rule number `rule` is
-    kMembers,       // children[1], children[2], ... in order, children[0] between any two; those that are `optional` may
-                    // be left out
+    kMembers,  // children[1], children[2], ... in order, children[0] between any two; those that are `optional` may
+               // be left out
   };
   Kind kind = Kind::kSequence;
   bool optional = false;  // of a child of kMembers
@@ -93,8 +93,9 @@ std::vector<CodePointRange> normalised(std::vector<CodePointRange> ranges);
 std::vector<CodePointRange> complement(std::vector<CodePointRange> ranges);
 
 struct Rule {
-  std::string where;  // for messages: `rule "list" (line 3, column 1)`
+  std::string where;  // for messages: `grammar: line 3, column 1: rule "list"`
   Expression body;
+  bool stays_whole = false;  // is called wherever it stands, never copied there: what many share is followed once
 };
 
 // rules[0] is the whole text.

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "common/base/utf8.h"
 #include "coordinator/sampler/grammar/grammar.h"
+#include "coordinator/sampler/grammar/scan.h"
 #include "coordinator/sampler/grammar/utf8_ranges.h"
 
 namespace terrace::sampler::grammar {
@@ -34,7 +34,8 @@ class Parser {
     if (text_.size() > Grammar::kMaxTextBytes)
       return error(0, fmt::format("the grammar has {} bytes; allowed are {}", text_.size(), Grammar::kMaxTextBytes));
     for (skip_space(true); !at_end(); skip_space(true)) TERRACE_RETURN_IF_ERROR(parse_rule());
-    if (!is_defined_[0]) return Error(ErrorCode::kInvalidArgument, "the grammar has no rule named root, where texts begin");
+    if (!is_defined_[0])
+      return Error(ErrorCode::kInvalidArgument, "the grammar has no rule named root, where texts begin");
     for (std::size_t i = 0; i < rules_.size(); ++i)
       if (!is_defined_[i]) return error(first_use_[i], fmt::format("rule \"{}\" is not defined", names_[i]));
     return std::move(rules_);
@@ -137,7 +138,8 @@ class Parser {
     Expression all;
     for (;;) {
       const char c = peek();
-      const bool begins_element = !at_end() && (c == '"' || c == '[' || c == '.' || c == '(' || c == '<' || is_name_character(c));
+      const bool begins_element =
+          !at_end() && (c == '"' || c == '[' || c == '.' || c == '(' || c == '<' || is_name_character(c));
       if (!begins_element) break;
       if (++n_elements_ > kMaxElements) return error_here(fmt::format("there are more than {} elements", kMaxElements));
       TERRACE_ASSIGN_OR_RETURN(Expression element, parse_element(depth));
@@ -155,14 +157,16 @@ class Parser {
     if (take("\"")) return parse_literal(begin);
     if (take("[")) return parse_class(begin);
     if (take(".")) return characters({{0, kLastCodePoint}});
-    if (take("<")) return error(begin, "token references (<...>) are not supported: write the token's text as a literal");
+    if (take("<"))
+      return error(begin, "token references (<...>) are not supported: write the token's text as a literal");
     if (take("(")) {
       if (depth == Grammar::kMaxNesting)
         return error(begin, fmt::format("groups are nested deeper than {}", Grammar::kMaxNesting));
       skip_space(true);
       TERRACE_ASSIGN_OR_RETURN(Expression inner, parse_alternatives(depth + 1));
       skip_space(true);
-      if (!take(")")) return at_end() ? error(begin, "this group is not closed") : error_here("this begins no part of a group");
+      if (!take(")"))
+        return at_end() ? error(begin, "this group is not closed") : error_here("this begins no part of a group");
       return inner;
     }
     return rule_call(rule_number(take_name(), begin));
@@ -183,7 +187,8 @@ class Parser {
       } else if (!take("*")) {
         return {};
       }
-      if (n == kMaxInARow) return error(begin, fmt::format("more than {} repetitions of one thing: use a group", kMaxInARow));
+      if (n == kMaxInARow)
+        return error(begin, fmt::format("more than {} repetitions of one thing: use a group", kMaxInARow));
       element = repeat(std::move(element), min, max);
       skip_space(depth > 0);
     }
@@ -215,8 +220,9 @@ class Parser {
       value = std::min(value * 10 + static_cast<std::uint32_t>(text_[at_] - '0'), Grammar::kMaxRepetition + 1);
     if (at_ == begin) return error(begin, "a number of times is missing: write {m}, {m,} or {m,n}");
     if (value > Grammar::kMaxRepetition)
-      return error(begin, fmt::format("repeated {} times; allowed are {}", text_.substr(begin, std::min<std::size_t>(at_ - begin, 20)),
-                                      Grammar::kMaxRepetition));
+      return error(begin,
+                   fmt::format("repeated {} times; allowed are {}",
+                               text_.substr(begin, std::min<std::size_t>(at_ - begin, 20)), Grammar::kMaxRepetition));
     return value;
   }
 
@@ -254,14 +260,9 @@ class Parser {
 
   Result<char32_t> parse_character() {
     if (peek() == '\\') return parse_escape();
-    const std::string_view rest = text_.substr(at_);
-    const Utf8Step step = utf8_step(rest);
-    if (step.kind != Utf8Kind::kCharacter) return error_here("this is not UTF-8");
-    const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(rest[i])); };
-    char32_t c = step.length == 1 ? byte(0) : byte(0) & (0x7Fu >> step.length);
-    for (std::size_t i = 1; i < step.length; ++i) c = c << 6 | (byte(i) & 0x3F);
-    at_ += step.length;
-    return c;
+    const std::optional<char32_t> c = take_code_point(text_, at_);
+    if (!c) return error_here("this is not UTF-8");
+    return *c;
   }
 
   Result<char32_t> parse_escape() {
@@ -276,18 +277,13 @@ class Parser {
     }
     const std::size_t n_digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (n_digits == 0)
-      return error(begin, "this is no escape; there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH");
+      return error(begin,
+                   "this is no escape; there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH");
     ++at_;
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < n_digits; ++i, ++at_) {
-      constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
-      const std::size_t digit = at_end() ? std::string_view::npos : kDigits.find(text_[at_]);
-      if (digit == std::string_view::npos) return error(begin, fmt::format("\\{} takes {} hexadecimal digits", c, n_digits));
-      value = value * 16 + (digit < 16 ? digit : digit - 6);
-    }
-    if (value > kLastCodePoint || (value >= 0xD800 && value <= 0xDFFF))
-      return error(begin, fmt::format("U+{:04X} is no character", value));
-    return static_cast<char32_t>(value);
+    const std::optional<std::uint32_t> value = take_hexadecimal(text_, at_, n_digits);
+    if (!value) return error(begin, fmt::format("\\{} takes {} hexadecimal digits", c, n_digits));
+    if (!is_character(*value)) return error(begin, fmt::format("U+{:04X} is no character", *value));
+    return static_cast<char32_t>(*value);
   }
 
   std::string_view text_;

@@ -1,7 +1,8 @@
 // Constrained sampling: a grammar says which texts are allowed, and at each token which tokens may follow.
 //
-// Grammar       what is allowed, compiled to a pushdown automaton over bytes. Immutable: one for all streams of a request.
-// GrammarState  where one stream stands in it. Per token: allowed_tokens() -> Sampler::sample(..., mask) -> accept().
+// Grammar       what is allowed, compiled to a pushdown automaton over bytes. Immutable: one for all streams of a
+// request. GrammarState  where one stream stands in it. Per token: allowed_tokens() -> Sampler::sample(..., mask) ->
+// accept().
 //
 //   TERRACE_ASSIGN_OR_RETURN(auto grammar, Grammar::from_json_schema(R"({"type": "integer"})"));
 //   GrammarState state(grammar, trie);                                    // trie: one per tokenizer
@@ -14,7 +15,8 @@
 //
 // Notations
 //   GBNF         llama.cpp's: docs/grammars.md. Code points, not bytes: "\xe9" is U+00E9, two bytes.
-//   JSON schema  each keyword is held or refused by name with its place, none is ignored: docs/grammars.md has the table.
+//   JSON schema  each keyword is held or refused by name with its place, none is ignored: docs/grammars.md has the
+//   table.
 // Sources: GBNF as described in llama.cpp's grammars/README.md; JSON Schema 2020-12; RFC 8259.
 #pragma once
 
@@ -39,15 +41,16 @@ class Grammar {
  public:
   // Sizes of what is accepted, checked before anything large is made. A text beyond one is an error that names it.
   static constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
-  static constexpr std::size_t kMaxNesting = 64;           // of groups, of a schema's objects
+  static constexpr std::size_t kMaxNesting = 64;            // of groups, of a schema's objects
   static constexpr std::uint32_t kMaxRepetition = 100'000;  // the numbers of x{m,n}, minLength, maxItems, ...
 
   // The grammar's rules start at `root`. kInvalidArgument: names line, column (in characters, from 1) and what is wrong
-  // there: notation, an undefined or doubly defined rule, no root, left recursion, a rule that no text can end, a limit.
+  // there: notation, an undefined or doubly defined rule, no root, left recursion, a rule that no text can end, a
+  // limit.
   static Result<std::shared_ptr<const Grammar>> from_gbnf(std::string_view text);
 
-  // One JSON value that is valid against the schema, which is given as JSON text. Properties come in the schema's order;
-  // at most one white-space character stands between two JSON tokens, none before or after the value.
+  // One JSON value that is valid against the schema, which is given as JSON text. Properties come in the schema's
+  // order; at most one white-space character stands between two JSON tokens, none before or after the value.
   //   kInvalidArgument  not JSON, a keyword's value is not what it must be, no value can be valid, a limit
   //   kUnsupported      a keyword, or a use of one, that cannot be held
   // Both name the place as a JSON pointer: "schema, /properties/size/multipleOf: ...".
@@ -66,9 +69,9 @@ class Grammar {
 };
 
 // One stream's place in its grammar. Movable, not copyable; a second choice of a request begins its own.
-// Cost: masks are kept by place, so that a stream that stays in one place (inside a string) pays once; memory is bounded
-// and forgotten places are found again. Nothing is allocated for a place already seen.
-// Threads: one call at a time.
+// Cost: masks are kept by place, so that a stream that stays in one place (inside a string) pays once; memory is
+// bounded and forgotten places are found again. Nothing is allocated for a place already seen. Threads: one call at a
+// time.
 class GrammarState {
  public:
   GrammarState(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const VocabularyTrie> vocabulary);
@@ -76,10 +79,10 @@ class GrammarState {
   GrammarState& operator=(GrammarState&&) noexcept;
   ~GrammarState();
 
-  // The tokens that may follow, as Sampler::sample() takes them: [vocabulary.mask_words()], bit id % 64 of word id / 64,
-  // bits beyond the vocabulary 0. Valid until the next call of a non-const function. May be all 0: the vocabulary has no
-  // token for what the grammar wants (sample() then says so), or the stream has ended.
-  // kOutOfMemory: the grammar is so ambiguous here that following all readings passes a limit, which is named.
+  // The tokens that may follow, as Sampler::sample() takes them: [vocabulary.mask_words()], bit id % 64 of word id /
+  // 64, bits beyond the vocabulary 0. Valid until the next call of a non-const function. May be all 0: the vocabulary
+  // has no token for what the grammar wants (sample() then says so), or the stream has ended. kOutOfMemory: the grammar
+  // is so ambiguous here that following all readings passes a limit, which is named.
   Result<std::span<const std::uint64_t>> allowed_tokens();
 
   // Moves on by a token. An end token ends the stream.

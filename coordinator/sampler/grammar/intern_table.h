@@ -12,7 +12,8 @@ namespace terrace::sampler::grammar {
 
 class InternTable {
  public:
-  // The number of the thing with `hash` for which is_equal(number) holds, or what make() gives: the number of a new one.
+  // The number of the thing with `hash` for which is_equal(number) holds, or what make() gives: the number of a new
+  // one.
   template <class IsEqual, class Make>
   std::uint32_t find_or_make(std::uint64_t hash, IsEqual&& is_equal, Make&& make) {
     if (2 * (n_ + 1) > slots_.size()) grow();

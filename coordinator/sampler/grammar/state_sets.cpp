@@ -8,9 +8,7 @@
 namespace terrace::sampler::grammar {
 namespace {
 
-std::uint64_t hash_of(const StateSets::Place& place) {
-  return mix(mix(place.stack, place.state), place.counter);
-}
+std::uint64_t hash_of(const StateSets::Place& place) { return mix(mix(place.stack, place.state), place.counter); }
 
 }  // namespace
 
@@ -104,7 +102,8 @@ bool StateSets::remember(const Place& place) {
 SetId StateSets::close() {
   while (!unfollowed_.empty()) {
     if (found_.size() > kMaxPlaces)
-      return overflow(fmt::format("it is too ambiguous: there are more than {} ways to read the text so far", kMaxPlaces));
+      return overflow(
+          fmt::format("it is too ambiguous: there are more than {} ways to read the text so far", kMaxPlaces));
     if (++work_ > kMaxWork)
       return overflow(fmt::format("it is too ambiguous: a token takes more than {} steps", kMaxWork));
     const Place place = unfollowed_.back();

@@ -39,8 +39,11 @@ void split_trailing_bytes(CodePointRange range, std::vector<ByteSequence>& out) 
 
 std::vector<ByteSequence> utf8_sequences(CodePointRange range) {
   std::vector<ByteSequence> out;
-  constexpr CodePointRange kParts[] = {
-      {0, 0x7F}, {0x80, 0x7FF}, {0x800, kSurrogates.first - 1}, {kSurrogates.last + 1, 0xFFFF}, {0x10000, kLastCodePoint}};
+  constexpr CodePointRange kParts[] = {{0, 0x7F},
+                                       {0x80, 0x7FF},
+                                       {0x800, kSurrogates.first - 1},
+                                       {kSurrogates.last + 1, 0xFFFF},
+                                       {0x10000, kLastCodePoint}};
   for (const CodePointRange& part : kParts) {
     const CodePointRange common{std::max(range.first, part.first), std::min(range.last, part.last)};
     if (common.first <= common.last) split_trailing_bytes(common, out);

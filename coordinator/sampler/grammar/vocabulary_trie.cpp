@@ -45,10 +45,11 @@ Result<VocabularyTrie> VocabularyTrie::make(std::span<const std::string_view> to
   std::size_t n_bytes = 0;
   for (const std::string_view text : token_bytes) n_bytes += text.size();
   if (token_bytes.empty() || n_bytes > kMaxNodes)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a vocabulary of {} tokens with {} bytes cannot be constrained; allowed are 1 token or more "
-                             "and {} bytes",
-                             token_bytes.size(), n_bytes, kMaxNodes));
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a vocabulary of {} tokens with {} bytes cannot be constrained; allowed are 1 token or more "
+                    "and {} bytes",
+                    token_bytes.size(), n_bytes, kMaxNodes));
   for (const std::int32_t id : end_tokens)
     if (id < 0 || static_cast<std::size_t>(id) >= token_bytes.size())
       return Error(ErrorCode::kInvalidArgument,

@@ -1,9 +1,9 @@
 // A vocabulary laid out for one question: which tokens may follow, when a grammar says which bytes may?
 //
-// Tokens stand in tries, in the order in which a depth-first walk visits them, each node with the index that follows its
-// subtree: a byte that may not follow skips all tokens below it by one assignment. Tokens of similar length share a trie,
-// since how far a walk can look ahead decides how long its result stays valid (grammar_state.cpp).
-// Threads: immutable once made; one per tokenizer, shared by all streams.
+// Tokens stand in tries, in the order in which a depth-first walk visits them, each node with the index that follows
+// its subtree: a byte that may not follow skips all tokens below it by one assignment. Tokens of similar length share a
+// trie, since how far a walk can look ahead decides how long its result stays valid (grammar_state.cpp). Threads:
+// immutable once made; one per tokenizer, shared by all streams.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ class VocabularyTrie {
   // A token longer than this is never allowed: none of a real vocabulary is.
   static constexpr std::size_t kMaxTokenBytes = 1024;
 
-  //   token_bytes  [vocab_size] what each token adds to the text, whole characters or not. Empty: a grammar never allows
+  //   token_bytes  [vocab_size] what each token adds to the text, whole characters or not. Empty: a grammar never
+  //   allows
   //                the token. Control tokens must be given so: text::Tokenizer::bytes(id, {.special = false})
   //   end_tokens   ids that end a generation (text::Tokenizer::stop_ids()): allowed where a grammar may end, whatever
   //                their bytes are, and nowhere else
