@@ -9,16 +9,17 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "coordinator/text/stop_matcher.h"
-#include "coordinator/text/stream_decoder.h"
+#include "coordinator/text/text_output.h"
 
 namespace terrace::app {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For a history whose end nobody knows: a context may be claimed by a file, a limit by a user.
+// For a reply whose end nobody knows: a context may be claimed by a file, a limit by a user.
 constexpr std::uint64_t kTokensSetAside = 1 << 20;
+// Of text for each of them: few tokens are longer.
+constexpr std::uint64_t kBytesSetAside = 8;
 
 double ms_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
@@ -39,36 +40,22 @@ Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRe
   return std::span<const float>();
 }
 
-// Text as it becomes certain.
-class TextOutput {
+// Gives text on as it becomes certain, and keeps it.
+class Shown {
  public:
-  TextOutput(const text::Tokenizer& tokenizer, const GenerationRequest& request, text::StopMatcher stops,
-             FunctionRef<Status(std::string_view)> on_text)
-      : decoder_(tokenizer, {.special = request.control_as_text}), stops_(std::move(stops)), on_text_(on_text) {}
-
-  // True: a stop string is complete.
-  bool push(std::int32_t token) {
-    const text::StopMatcher::Output out = stops_.push(decoder_.push(token));
-    emit(out.text);
-    return out.stopped;
+  Shown(FunctionRef<Status(std::string_view)> on_text, std::uint64_t tokens) : on_text_(on_text) {
+    text_.reserve(tokens * kBytesSetAside);
   }
-  void finish() {
-    const text::StopMatcher::Output out = stops_.push(decoder_.flush());
-    emit(out.text);
-    if (!out.stopped) emit(stops_.flush());
-  }
-  // The first error of on_text.
-  Status status() const { return status_; }
-  std::string take() { return std::move(text_); }
-
- private:
-  void emit(const std::string& piece) {
+  void add(std::string_view piece) {
     if (piece.empty() || !status_.ok()) return;
     text_ += piece;
     status_ = on_text_(piece);
   }
-  text::StreamDecoder decoder_;
-  text::StopMatcher stops_;
+  // The first error of on_text.
+  const Status& status() const { return status_; }
+  std::string take() { return std::move(text_); }
+
+ private:
   FunctionRef<Status(std::string_view)> on_text_;
   Status status_;
   std::string text_;
@@ -115,15 +102,25 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   TERRACE_RETURN_IF_ERROR(check_prompt(request, trunk.info(), trunk.context()));
   TERRACE_CHECK(stream.length() == request.before.size(), "the stream holds what was computed before");
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
-  TERRACE_ASSIGN_OR_RETURN(text::StopMatcher stops, text::StopMatcher::make(request.stops));
+  TERRACE_ASSIGN_OR_RETURN(text::TextOutput output,
+                           text::TextOutput::make(*tokenizer, {.special = request.control_as_text}, request.stops));
   sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops());
-  TextOutput output(*tokenizer, request, std::move(stops), on_text);
+  // All that grows by the token has its room from the start.
+  const auto room = std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside});
+  Shown shown(on_text, room);
   std::vector<std::int32_t> history = request.before;
   history.insert(history.end(), request.prompt.begin(), request.prompt.end());
-  history.reserve(history.size() + std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside}));
+  history.reserve(history.size() + room);
 
   Generation result;
+  result.tokens.reserve(room);
+  if (request.hash_logits) result.logits_xxh3.reserve(room);
   result.prompt_tokens = request.prompt.size();
+  const auto push = [&](std::int32_t token) {
+    const text::StopMatcher::Output out = output.push(token);
+    shown.add(out.text);
+    return out.stopped;
+  };
   const auto begin = Clock::now();
   TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, run_prompt(stream, request));
   const auto prompt_end = Clock::now();
@@ -137,8 +134,8 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
     stopped = true;
     if (tokenizer->is_stop(token)) {
       result.stop_reason = StopReason::kEos;
-      if (request.control_as_text) (void)output.push(token);
-    } else if (output.push(token)) {
+      if (request.control_as_text) shown.add(output.push(token).text);
+    } else if (push(token)) {
       result.stop_reason = StopReason::kStop;
     } else if (result.tokens.size() == request.max_tokens) {
       result.stop_reason = StopReason::kLimit;
@@ -148,13 +145,13 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
       result.stop_reason = StopReason::kInterrupted;
     } else {
       stopped = false;
-      TERRACE_RETURN_IF_ERROR(output.status());
+      TERRACE_RETURN_IF_ERROR(shown.status());
       TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, WantLogits::kLast));
     }
   }
-  if (result.stop_reason != StopReason::kStop) output.finish();
-  TERRACE_RETURN_IF_ERROR(output.status());
-  result.text = output.take();
+  if (result.stop_reason != StopReason::kStop) shown.add(output.finish().text);
+  TERRACE_RETURN_IF_ERROR(shown.status());
+  result.text = shown.take();
   result.prompt_ms = ms_between(begin, prompt_end);
   result.decode_ms = ms_between(prompt_end, Clock::now());
   return result;

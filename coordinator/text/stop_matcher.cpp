@@ -8,11 +8,11 @@
 namespace terrace::text {
 namespace {
 
-// Bytes of the longest stop string that `text` ends with; 0: none.
-std::size_t complete_stop(std::string_view text, const std::vector<std::string>& stops) {
-  std::size_t longest = 0;
+// The longest stop string that `text` ends with; null: none.
+const std::string* complete_stop(std::string_view text, const std::vector<std::string>& stops) {
+  const std::string* longest = nullptr;
   for (const std::string& stop : stops)
-    if (text.ends_with(stop)) longest = std::max(longest, stop.size());
+    if (text.ends_with(stop) && (longest == nullptr || stop.size() > longest->size())) longest = &stop;
   return longest;
 }
 
@@ -37,23 +37,31 @@ Result<StopMatcher> StopMatcher::make(std::vector<std::string> stops) {
   return StopMatcher(std::move(stops));
 }
 
+void StopMatcher::reserve(std::size_t longest_piece) {
+  std::size_t longest_stop = 0;
+  for (const std::string& stop : stops_) longest_stop = std::max(longest_stop, stop.size());
+  held_.reserve(longest_stop + longest_piece);
+}
+
 StopMatcher::Output StopMatcher::push(std::string_view piece) {
+  held_.erase(0, std::exchange(given_, 0));
   const std::size_t n_held = held_.size();
   held_ += piece;
   const std::string_view text = held_;
   for (std::size_t end = n_held + 1; end <= text.size(); ++end) {
-    if (const std::size_t stop = complete_stop(text.substr(0, end), stops_); stop > 0) {
-      Output out{std::string(text.substr(0, end - stop)), true};
-      held_.clear();
-      return out;
+    if (const std::string* stop = complete_stop(text.substr(0, end), stops_)) {
+      given_ = text.size();
+      return {text.substr(0, end - stop->size()), true, *stop};
     }
   }
-  const std::size_t shown = text.size() - begun_stop(text, stops_);
-  Output out{std::string(text.substr(0, shown)), false};
-  held_.erase(0, shown);
-  return out;
+  given_ = text.size() - begun_stop(text, stops_);
+  return {text.substr(0, given_), false, {}};
 }
 
-std::string StopMatcher::flush() { return std::exchange(held_, {}); }
+std::string_view StopMatcher::flush() {
+  held_.erase(0, given_);
+  given_ = held_.size();
+  return held_;
+}
 
 }  // namespace terrace::text

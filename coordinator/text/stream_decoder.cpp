@@ -1,29 +1,40 @@
 #include "coordinator/text/stream_decoder.h"
 
-#include <string_view>
-
 #include "common/base/utf8.h"
 
 namespace terrace::text {
+namespace {
 
-std::string StreamDecoder::push(std::int32_t id) {
+constexpr std::size_t kCutBytes = 3;  // of the longest character, all but its last
+
+}  // namespace
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options)
+    : tokenizer_(&tokenizer), options_(options) {
+  const std::size_t longest = kCutBytes + tokenizer.longest_token();
+  held_.reserve(longest);
+  shown_.reserve(longest * kReplacementCharacter.size());  // every byte of it may be a bad one
+}
+
+std::string_view StreamDecoder::push(std::int32_t id) {
+  shown_.clear();
   held_ += tokenizer_->bytes(id, options_);
   std::string_view rest = held_;
-  std::string out;
   while (!rest.empty()) {
     const Utf8Step step = utf8_step(rest);
     if (step.kind == Utf8Kind::kCut) break;
-    out += step.kind == Utf8Kind::kCharacter ? rest.substr(0, step.length) : kReplacementCharacter;
+    shown_ += step.kind == Utf8Kind::kCharacter ? rest.substr(0, step.length) : kReplacementCharacter;
     rest.remove_prefix(step.length);
   }
   held_.erase(0, held_.size() - rest.size());
-  return out;
+  return shown_;
 }
 
-std::string StreamDecoder::flush() {
-  std::string out = replace_bad_utf8(held_);
+std::string_view StreamDecoder::flush() {
+  shown_.clear();
+  if (!held_.empty()) shown_ = kReplacementCharacter;  // a character that was cut is one ill-formed subpart
   held_.clear();
-  return out;
+  return shown_;
 }
 
 }  // namespace terrace::text

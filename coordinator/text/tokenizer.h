@@ -71,6 +71,8 @@ class Tokenizer {
   // The token as the file writes it: normal ones in the byte alphabet. `id` must be a token.
   std::string_view text(std::int32_t id) const { return tokens_[static_cast<std::size_t>(id)]; }
   std::size_t size() const { return tokens_.size(); }
+  // Bytes of the longest token.
+  std::size_t longest_token() const { return longest_token_; }
 
   // Set where texts begin with BOS (the file says so, or else the pre-tokenizer) and the file names the token.
   std::optional<std::int32_t> leading_bos() const { return leading_bos_; }
@@ -112,6 +114,7 @@ class Tokenizer {
   std::vector<TokenType> types_;
   std::vector<char> token_bytes_;         // the bytes of all tokens; whole_pieces_ looks into it
   std::vector<std::size_t> token_begin_;  // [n_tokens + 1] offsets into token_bytes_
+  std::size_t longest_token_ = 0;
 
   std::optional<std::int32_t> leading_bos_, trailing_eos_, bos_, eos_;
   std::vector<std::int32_t> stop_ids_;

@@ -258,6 +258,8 @@ class TokenizerBuilder {
   }
 
   void finish(Tokenizer& made, const PreTokenizerInfo& info) {
+    for (std::size_t i = 0; i + 1 < begin_.size(); ++i)
+      made.longest_token_ = std::max(made.longest_token_, begin_[i + 1] - begin_[i]);
     made.token_bytes_ = std::move(bytes_);
     made.token_begin_ = std::move(begin_);
     made.tokens_ = std::move(v_.tokens);

@@ -7,11 +7,15 @@
 
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/tcp/tcp.h"
+#include "coordinator/app/engine.h"
+#include "coordinator/app/generation.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
 #include "kernels/cpu/ops/args.h"
 #include "tests/e2e/support/gate_parts.h"
+#include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_in_process.h"
+#include "tests/e2e/support/process.h"
 #include "tests/unit/count_allocations.h"
 
 namespace terrace {
@@ -103,6 +107,38 @@ INSTANTIATE_TEST_SUITE_P(Cases, DecodeAllocationsWithNode,
                                          Case{"TcpOneCore", true, Waiting::kBlock, "host=0-15,", "=16-31"},
                                          Case{"TcpEverythingOnTheNode", true, Waiting::kBlock, "", "=0-31"}),
                          [](const auto& test) { return test.param.name; });
+
+// operator new of all threads when each token of a generation was made: sampled, shown, and its step still to come.
+std::vector<std::size_t> allocations_at_tokens(app::Engine& engine, std::uint64_t tokens) {
+  std::vector<std::size_t> at;
+  at.reserve(tokens + 1);
+  app::GenerationRequest request;
+  request.prompt = must(must(engine.tokenizer())->encode("Momo the penguin", {}));
+  request.max_tokens = tokens;
+  request.sampling.temperature = 3.0f;  // a text that goes on, with every kind of character
+  request.sampling.top_k = 0;
+  request.sampling.repeat_penalty = 1.1f;
+  request.sampling.seed = 3;
+  request.stops = {"a stop string that never comes", "\n\n\n\n\n\n\n\n"};
+  request.control_as_text = true;
+  request.hash_logits = true;
+  request.interrupted = [&at] {
+    at.push_back(test::allocations());
+    return false;
+  };
+  const auto made = must(app::generate(engine, request, [](std::string_view) { return Status(); }));
+  EXPECT_EQ(made.stop_reason, app::StopReason::kLimit) << "choose another seed";
+  return at;
+}
+
+// All of `generate` but the program's own output: step, sampler, logit hashes, text, stop strings.
+TEST(GenerateAllocations, NoneFromTokenToToken) {
+  const auto engine =
+      must(app::Engine::open(test::gate_options(), Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
+  const std::vector<std::size_t> at = allocations_at_tokens(*engine, 6 * kBlock);
+  ASSERT_GE(at.size(), 6 * kBlock);
+  EXPECT_EQ(at.back() - at[kWarmUp], 0u);
+}
 
 TEST(DecodeAllocations, AreCounted) {
   const std::size_t before = test::allocations();

@@ -17,7 +17,8 @@ std::pair<std::string, bool> run(StopMatcher matcher, const std::vector<std::str
     shown += out.text;
     if (out.stopped) return {shown, true};
   }
-  return {shown + matcher.flush(), false};
+  shown += matcher.flush();
+  return {shown, false};
 }
 
 TEST(StopMatcher, BeginningOfAStop_IsHeldBackUntilItIsNone) {

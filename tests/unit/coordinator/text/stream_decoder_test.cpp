@@ -52,7 +52,7 @@ TEST(StreamDecoder, RandomBytes_EachPieceIsUtf8AndTheSumIsTheReplacedText) {
     std::string raw, shown;
     for (int i = 0; i < 8; ++i) {
       raw += static_cast<char>(likely[random() % std::size(likely)]);
-      const std::string piece = stream.push(static_cast<unsigned char>(raw.back()));
+      const std::string_view piece = stream.push(static_cast<unsigned char>(raw.back()));
       ASSERT_TRUE(is_utf8(piece));
       shown += piece;
     }

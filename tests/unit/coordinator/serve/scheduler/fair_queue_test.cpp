@@ -7,7 +7,7 @@
 namespace terrace::serve {
 namespace {
 
-bool always(const Job&) { return true; }
+constexpr auto always = [](const Job&) { return true; };
 
 std::unique_ptr<Job> job(RequestId id, std::string client, std::optional<std::uint32_t> slot = {}) {
   Request request;
