@@ -55,7 +55,8 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "text",
                                                   "threads",
                                                   "top-k",
-                                                  "top-p"};
+                                                  "top-p",
+                                                  "trace"};
 
 // What --ram may say, of both programs. Between these a budget that does not suit the machine is warned of, not
 // refused.
