@@ -40,6 +40,7 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   trunk.context = options.context;
   trunk.kv = options.kv;
   trunk.max_rows = options.batch;
+  trunk.max_streams = options.streams;
   trunk.isa = options.isa;
   trunk.activations = options.activations;
   trunk.shift = experts.shift;
@@ -90,6 +91,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .host = {}};
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
+  // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
+  if (options.streams > 1) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/console.h"
 #include "common/base/machine_limits.h"
+#include "common/base/stop_signal.h"
 #include "common/metrics/exposer/exposer.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
@@ -21,7 +22,6 @@
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
 #include "tier_node/app/listen_address.h"
-#include "tier_node/app/stop_signal.h"
 #include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_server.h"

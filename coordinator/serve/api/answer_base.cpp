@@ -63,7 +63,7 @@ void AnswerBase::note_tokens(Choice& choice, const Piece& piece) const {
     if (context().tokenizer->is_stop(token.id) && !ask().ignore_eos) continue;  // it ends the text and is none of it
     choice.ids.push_back(token.id);
     choice.ids_untold.push_back(token.id);
-    if (ask().logprobs) choice.told.push_back({token.id, token.logprob, {token.top.begin(), token.top.end()}});
+    if (ask().logprobs && token.logprobs != nullptr) choice.told.push_back(*token.logprobs);
   }
 }
 

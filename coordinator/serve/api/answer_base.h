@@ -56,7 +56,7 @@ class AnswerBase : public Answer {
     std::size_t index = 0;
     std::string text;  // all of it, as the model wrote it; empty for chats
     std::vector<std::int32_t> ids;
-    std::vector<ToldToken> told;           // not told yet
+    std::vector<sampler::Logprobs> told;   // not told yet
     std::vector<std::int32_t> ids_untold;  // likewise
     std::uint32_t n_prompt = 0;            // tokens of its prompt
     bool has_new_line = false;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace terrace::serve::api {
@@ -11,11 +10,11 @@ namespace {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0.0; }
 
-Json probability_json(std::int32_t id, float logprob, const text::Tokenizer& tokenizer) {
-  const std::string_view bytes = tokenizer.bytes(id, {});
+Json probability_json(const sampler::TokenLogprob& entry, const text::Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.bytes(entry.token, {});
   Json list = Json::array();
   for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return {{"id", id}, {"token", bytes}, {"bytes", std::move(list)}, {"logprob", logprob}};
+  return {{"id", entry.token}, {"token", bytes}, {"bytes", std::move(list)}, {"logprob", entry.logprob}};
 }
 
 }  // namespace
@@ -42,13 +41,14 @@ Json usage_json(const Usage& usage) {
           {"prompt_tokens_details", Json{{"cached_tokens", usage.cached}}}};
 }
 
-Json probabilities_json(const std::vector<ToldToken>& tokens, std::uint32_t n_top, const text::Tokenizer& tokenizer) {
+Json probabilities_json(const std::vector<sampler::Logprobs>& tokens, std::uint32_t n_top,
+                        const text::Tokenizer& tokenizer) {
   Json list = Json::array();
-  for (const ToldToken& token : tokens) {
-    Json entry = probability_json(token.id, token.logprob, tokenizer);
+  for (const sampler::Logprobs& token : tokens) {
+    Json entry = probability_json(token.chosen, tokenizer);
     Json top = Json::array();
     for (std::size_t i = 0; i < std::min<std::size_t>(n_top, token.top.size()); ++i)
-      top.push_back(probability_json(token.top[i].id, token.top[i].logprob, tokenizer));
+      top.push_back(probability_json(token.top[i], tokenizer));
     entry["top_logprobs"] = std::move(top);
     list.push_back(std::move(entry));
   }
@@ -93,8 +93,8 @@ Json generation_settings(const Ask& ask, std::uint64_t seed, bool of_server) {
                    {"stream", ask.stream}});
   if (!of_server) {
     Json biases = Json::array();
-    for (const LogitBias& bias : ask.logit_bias)
-      biases.push_back({{"bias", std::isfinite(bias.bias) ? Json(bias.bias) : Json(false)}, {"token", bias.token}});
+    for (const sampler::LogitBias& bias : ask.logit_bias)
+      biases.push_back({{"bias", bias.bias}, {"token", bias.token}});
     settings["logit_bias"] = std::move(biases);
   }
   settings.update({{"n_probs", ask.n_probs}, {"min_keep", 0}});

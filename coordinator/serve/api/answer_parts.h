@@ -13,13 +13,6 @@
 
 namespace terrace::serve::api {
 
-// A token of an answer with its probabilities, kept until it is told.
-struct ToldToken {
-  std::int32_t id = 0;
-  float logprob = 0;
-  std::vector<TokenProbability> top;
-};
-
 // llama-server's: cache_n, prompt_n, prompt_ms, prompt_per_token_ms, prompt_per_second, predicted_...
 Json timings_json(const Timings& timings);
 
@@ -32,7 +25,8 @@ struct Usage {
 Json usage_json(const Usage& usage);
 
 // [{"id", "token", "bytes", "logprob", "top_logprobs"}]; at most n_top candidates each.
-Json probabilities_json(const std::vector<ToldToken>& tokens, std::uint32_t n_top, const text::Tokenizer& tokenizer);
+Json probabilities_json(const std::vector<sampler::Logprobs>& tokens, std::uint32_t n_top,
+                        const text::Tokenizer& tokenizer);
 
 // What llama-server's answers tell of how they were made. `seed` as it was used. of_server: /props and /slots, which
 // leave the lists out.

@@ -25,7 +25,7 @@ struct Ask {
   // Sampling.
   sampler::SamplingOptions sampling;
   bool random_seed = true;
-  std::vector<LogitBias> logit_bias;
+  std::vector<sampler::LogitBias> logit_bias;
   std::vector<std::string> stops;
   std::optional<std::uint64_t> max_tokens;
   std::string max_tokens_field;  // which of its names gave it

@@ -58,6 +58,9 @@ Status stop(const Json& value, Ask& ask, const Context&) {
   return {};
 }
 
+// As OpenAI has it; -100 bans a token.
+constexpr NumberRange kBias{-100, 100};
+
 // The tokens that one key of logit_bias stands for: an id, or a text and all its tokens.
 Result<std::vector<std::int32_t>> biased_tokens(const Json& key, const Context& context) {
   if (key.is_string()) return context.tokenizer->encode(key.get_ref<const std::string&>(), {.parse_special = true});
@@ -68,9 +71,9 @@ Result<std::vector<std::int32_t>> biased_tokens(const Json& key, const Context& 
 
 Status add_bias(const Json& key, const Json& value, Ask& ask, const Context& context) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, biased_tokens(key, context));
-  float bias = -std::numeric_limits<float>::infinity();
+  float bias = sampler::LogitBias::kBan;
   if (value != Json(false)) {
-    TERRACE_ASSIGN_OR_RETURN(bias, read_number(value, kFiniteFloat));
+    TERRACE_ASSIGN_OR_RETURN(bias, read_number(value, kBias));
   }
   for (const std::int32_t id : ids) ask.logit_bias.push_back({id, bias});
   return {};
@@ -163,7 +166,7 @@ const ReadableRow kRows[] = {
              "tokens that penalties look at; -1: all, 0: none; 64"),
     honoured("seed", kGenerating, seed, "0 or more; -1: a random one, which the answer tells"),
     honoured("logit_bias", kLlama | kOnResponses, logit_bias,
-             "{\"ID\": BIAS}, or pairs [ID or TEXT, BIAS]; BIAS false: never"),
+             "{\"ID\": BIAS}, or pairs [ID or TEXT, BIAS]; -100 to 100; -100 and false: never"),
     honoured("stop", kLlama | kOnResponses, stop, "a string, or an array of at most 64"),
     honoured("stop_sequences", kOnMessages, stop, "an array of at most 64 strings"),
     honoured("max_tokens", kLlama, max_tokens_or_all, "-1: until the context is full, the default"),

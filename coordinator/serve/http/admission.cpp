@@ -130,7 +130,9 @@ Admission::Decision Admission::decide(const RequestReader::Head& head, std::stri
   if (decision.refusal) return decision;
 
   if (unavailable_ && (match.route == nullptr || !match.route->while_unavailable)) {
-    decision.refusal = unavailable_;
+    decision.refusal = error(503, unavailable_->message, request.path);
+    if (unavailable_->retry_after_s)
+      decision.refusal->headers.emplace_back("Retry-After", std::to_string(*unavailable_->retry_after_s));
   } else if (match.route == nullptr) {
     decision.refusal = no_route(request, match, request.method == "OPTIONS");
   } else {

@@ -22,7 +22,7 @@ class Admission {
       : options_(options), router_(router), rate_(options.requests_per_second, options.burst) {}
 
   // While it lasts, see Server::set_unavailable().
-  void set_unavailable(std::optional<Reply> reply) { unavailable_ = std::move(reply); }
+  void set_unavailable(std::optional<Unavailable> why) { unavailable_ = std::move(why); }
 
   struct Decision {
     Request request;               // without body
@@ -46,7 +46,7 @@ class Admission {
   const ServerOptions& options_;
   const Router& router_;
   RateLimit rate_;
-  std::optional<Reply> unavailable_;
+  std::optional<Unavailable> unavailable_;
 };
 
 // Whether a page of that origin (the header's value, empty: no browser) may read answers.

@@ -57,7 +57,7 @@ class AsioServer final : public Server, public ConnectionHost {
 
   std::uint16_t port() const override { return port_; }
   std::string url() const override { return url_; }
-  void set_unavailable(std::optional<Reply> reply) override;
+  void set_unavailable(std::optional<Unavailable> why) override;
   void drain() override;
   bool stop(Milliseconds patience) override;
   ServerCounts counts() const override;
@@ -263,8 +263,8 @@ void AsioServer::count_connections() {
   counts_.connections = std::min(static_cast<std::uint32_t>(connections_.size()), options_.max_connections);
 }
 
-void AsioServer::set_unavailable(std::optional<Reply> reply) {
-  asio::post(*io_, [this, reply = std::move(reply)]() mutable { admission_.set_unavailable(std::move(reply)); });
+void AsioServer::set_unavailable(std::optional<Unavailable> why) {
+  asio::post(*io_, [this, why = std::move(why)]() mutable { admission_.set_unavailable(std::move(why)); });
 }
 
 void AsioServer::drain() {

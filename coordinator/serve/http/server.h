@@ -75,6 +75,12 @@ struct Served {
   Milliseconds took{0};         // from the head's first byte to the answer's last
 };
 
+// Why nothing is answered: a 503 with this message.
+struct Unavailable {
+  std::string message;                         // "Loading model"
+  std::optional<std::uint32_t> retry_after_s;  // header Retry-After: it will be over
+};
+
 struct ServerOptions {
   std::string host = "127.0.0.1";  // address or name to listen on; "0.0.0.0", "::": all
   std::uint16_t port = 8080;       // 0: any free one, see Server::port()
@@ -98,7 +104,7 @@ struct ServerOptions {
   Milliseconds write_timeout{30'000};   // without the client taking a byte of what waits for it
   Milliseconds ping_after{10'000};      // see StreamHead::ping
 
-  std::optional<Reply> unavailable;  // as set_unavailable() from the first connection on
+  std::optional<Unavailable> unavailable;  // as set_unavailable() from the first connection on
 
   // Makes the answer of an error that the server itself finds, in the form that clients of `path` expect (empty:
   // unknown). Called by the server's thread. Not set: the message as plain text.
@@ -130,7 +136,7 @@ class Server {
 
   // While set, every request (keys and rate are checked before) gets this answer; Route::while_unavailable excepted.
   // Any thread.
-  virtual void set_unavailable(std::optional<Reply> reply) = 0;
+  virtual void set_unavailable(std::optional<Unavailable> why) = 0;
 
   // No further connections, no further requests on those that are open; what is being answered goes on. Any thread.
   virtual void drain() = 0;

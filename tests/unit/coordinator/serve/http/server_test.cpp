@@ -195,14 +195,14 @@ TEST(HttpServer, Unavailable_AnswersAllButWhatIsMarked) {
               .needs_key = false,
               .while_unavailable = true});
   ServerOptions options = test_options();
-  options.unavailable = Reply{.status = 503, .body = "loading", .headers = {{"Retry-After", "1"}}};
+  options.unavailable = Unavailable{.message = "loading", .retry_after_s = 1};
   const auto server = start(options, std::move(router));
   Client client(server->port());
   for (const char* path : {"/health", "/metrics", "/nosuch"}) {
     client.send(get(path));
     const Answer answer = client.read();
     EXPECT_EQ(answer.status, 503) << path;
-    EXPECT_EQ(answer.body, "loading");
+    EXPECT_EQ(answer.body, "{\"error\":\"503 loading\"}");
     EXPECT_EQ(answer.header("Retry-After"), "1");
   }
   client.send(get("/health/live"));
