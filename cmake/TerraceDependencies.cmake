@@ -14,6 +14,8 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+pkg_check_modules(prometheus_pull REQUIRED IMPORTED_TARGET prometheus-cpp-pull)
 
 # Standalone Asio is headers only and ships no CMake file.
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)

@@ -8,8 +8,8 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", "listen", "log-json",
-                                               "log-level", "model",     "ram", "threads"};
+inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa",   "listen", "log-json",
+                                               "log-level", "metrics",   "model", "ram",    "threads"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",    "serve",    "score",
@@ -59,7 +59,8 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "text",
                                                   "threads",
                                                   "top-k",
-                                                  "top-p"};
+                                                  "top-p",
+                                                  "trace"};
 
 // What --ram may say, of both programs. Between these a budget that does not suit the machine is warned of, not
 // refused.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/base/console.h"
+#include "common/base/service_manager.h"
 #include "common/base/stop_signal.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/serve_options.h"
@@ -80,12 +81,18 @@ class StopWatch {
 };
 
 void log_served(const Logger& log, const serve::http::Served& served) {
-  log.info("{} {} {} {} {} {} ms, {} bytes in, {} out{}", served.id, served.remote, served.method,
-           served.path.empty() ? "-" : served.path, served.status, served.took.count(), served.bytes_in,
-           served.bytes_out, served.complete ? "" : ", not complete");
+  log.for_request(served.id).info("{} {} {} {} {} ms, {} bytes in, {} out{}", served.remote, served.method,
+                                  served.path.empty() ? "-" : served.path, served.status, served.took.count(),
+                                  served.bytes_in, served.bytes_out, served.complete ? "" : ", not complete");
+}
+
+// A service manager that cannot be told is no reason not to serve.
+void warn_if_failed(const Status& told, const Logger& log) {
+  if (!told.ok()) log.warn("{}", told.error().text());
 }
 
 Status serve_until_stopped(const ServeOptions& options, const Environment& environment, const Logger& log) {
+  const ServiceManager manager(environment);
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
   http.on_served = [log](const serve::http::Served& served) { log_served(log, served); };
@@ -100,14 +107,16 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   TERRACE_ASSIGN_OR_RETURN(model, ServedModel::load(options, environment, log, backend));
   server->set_unavailable(std::nullopt);
   log.info("ready: {} slots", options.slots);
+  warn_if_failed(manager.ready(), log);
 
   stop->wait();
+  warn_if_failed(manager.stopping(), log);
   const auto patience = std::chrono::ceil<Milliseconds>(options.stop_timeout);
   log.info("stopping: requests may go on for {} ms", patience.count());
   server->set_unavailable(serve::http::Unavailable{.message = "The server is stopping", .retry_after_s = std::nullopt});
   model->scheduler().stop(patience);
   if (!server->stop(kLastBytes)) log.warn("clients that did not take their answers were cut off");
-  return {};
+  return model->end_trace();
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ OptionTable make_table(ServeOptions* o) {
   add_sampling_options(table, &o->sampling);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
+  add_trace_option(table, &o->model);
   return table;
 }
 

@@ -12,15 +12,18 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "common/base/version.h"
 #include "common/gguf/file.h"
 #include "common/manifest/manifest.h"
+#include "common/metrics/families.h"
 #include "common/security/random.h"
 #include "common/security/sha256.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/serve/api/context.h"
+#include "coordinator/serve/metrics/metrics.h"
 #include "coordinator/text/jinja/template.h"
 #include "coordinator/text/vocabulary.h"
 
@@ -85,11 +88,22 @@ std::uint64_t random_number() {
   return std::bit_cast<std::uint64_t>(bytes);
 }
 
+// What Prometheus reads; no step waits for it.
+serve::http::Reply metrics_reply(const serve::Scheduler& scheduler) {
+  std::vector<metrics::Family> families = serve::scheduler_families(scheduler.status());
+  for (metrics::Family& family : metrics::process_families()) families.push_back(std::move(family));
+  serve::http::Reply reply;
+  reply.content_type = metrics::kTextType;
+  reply.body = metrics::to_text(families);
+  return reply;
+}
+
 }  // namespace
 
 ServedModel::ServedModel(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 ServedModel::~ServedModel() = default;
 serve::Scheduler& ServedModel::scheduler() { return *parts_->scheduler; }
+Status ServedModel::end_trace() { return parts_->engine->end_trace(); }
 
 Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(options.model.model));
@@ -161,6 +175,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();
   backend.slot_dir = options.slot_save_path;
+  backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };
   return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));
 }
 

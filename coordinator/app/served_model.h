@@ -23,6 +23,8 @@ class ServedModel {
   ServedModel& operator=(const ServedModel&) = delete;
 
   serve::Scheduler& scheduler();
+  // As Engine::end_trace(), once the scheduler has stopped.
+  Status end_trace();
 
  private:
   struct Parts;

@@ -32,6 +32,7 @@ LIBRARIES = (
     (r"openssl/.*", r"common/security/.*\.cpp", "OpenSSL only in .cpp files of common/security"),
     (r"pcre2\.h", r"coordinator/text/.*\.cpp", "PCRE2 only in .cpp files of coordinator/text"),
     (r"hwloc\.h", r"common/threads/topology\.cpp", "hwloc only in common/threads/topology.cpp"),
+    (r"prometheus/.*", r"common/metrics/.*", "prometheus-cpp only in common/metrics"),
     (r"histedit\.h", r"coordinator/terminal/line_editor\.cpp", "libedit only in coordinator/terminal/line_editor.cpp"),
     (r"CLI/.*", r"common/base/options\.cpp", "CLI11 only in common/base/options.cpp"),
     (r"toml\+\+/.*", r"common/base/options\.cpp", "toml++ only in common/base/options.cpp"),
