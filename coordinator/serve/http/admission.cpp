@@ -122,6 +122,7 @@ Admission::Decision Admission::decide(const RequestReader::Head& head, std::stri
     return decision;
   }
   Router::Match match = router_.find(request.method, request.path);
+  decision.pattern = match.pattern;
   const bool needs_key = match.route == nullptr || match.route->needs_key;
   decision.refusal = check_key(request, remote_address, needs_key);
   // Wrong keys count to their address, so that they cannot be tried at full speed. Open routes are for monitors.
@@ -138,7 +139,6 @@ Admission::Decision Admission::decide(const RequestReader::Head& head, std::stri
   } else {
     request.parameters = std::move(match.parameters);
     decision.route = match.route;
-    decision.pattern = match.pattern;
   }
   return decision;
 }

@@ -51,10 +51,8 @@ void Connection::refuse() {
   served_.remote = remote_;
   keep_alive_ = false;
   phase_ = Phase::kAnswering;
-  Reply reply = host_.admission().error(
-      503, fmt::format("all {} connections are in use; try again later", host_.options().max_connections), "");
-  reply.headers.emplace_back("Retry-After", "1");
-  answer(reply);
+  answer(host_.admission().error(
+      503, fmt::format("all {} connections are in use; try again later", host_.options().max_connections), ""));
   read();
 }
 
