@@ -4,7 +4,8 @@ import re
 import signal
 import unittest
 
-import server
+import server  # first: it finds programs and support
+import programs
 import support
 
 ROUTES = (
@@ -87,6 +88,33 @@ class Life(unittest.TestCase):
             self.assertIn(str(port), done.stdout)
 
 
+class Nodes(unittest.TestCase):
+    def test_lost_node_is_told_by_health_and_ends_its_streams(self):
+        with server.serve() as alone:
+            expected = alone.post("/completion", {**GREEDY, "n_predict": 40})[1]["content"]
+        with programs.node() as first, programs.node() as second:
+            flags = ("--node", first.address, "--node", second.address)
+            with server.serve(*flags) as one, one.connect() as connection:
+                self.assertEqual(one.post("/completion", {**GREEDY, "n_predict": 40})[1]["content"], expected)
+                self.assertEqual(one.get("/health")[1], {"status": "ok"})
+                connection.sendall(server.http_post("/completion", {**ENDLESS, "stream": True}))
+                received = read_first_event(connection)
+                second.stop(signal.SIGKILL)
+                while b"\r\n0\r\n\r\n" not in received:
+                    received += connection.recv(1 << 20)
+                last = json.loads(received[received.rindex(b"data: ") + 6 : received.rindex(b"\n\n")])
+                if "error" not in last:
+                    self.skipTest("the stream was over, or went on without the node")
+                status, answer, _ = one.get("/health")
+                self.assertEqual(status, 503, answer)
+                self.assertIn("1 of 2 nodes lost", answer["error"]["message"])
+                self.assertEqual(one.get("/health/live")[0], 200)
+                status, answer, headers = one.post("/completion", {**GREEDY, "n_predict": 4})
+                self.assertEqual(status, 500, answer)
+                self.assertEqual(headers["x-should-retry"], "false")
+                self.assertEqual(one.stop(signal.SIGTERM), 0, one.log())
+
+
 class Keys(unittest.TestCase):
     def test_each_route_but_health_needs_one(self):
         with server.write_keys("sk-one", "sk-two") as keys, server.serve("--api-key-file", keys.name) as one:
@@ -109,20 +137,18 @@ class Clients(unittest.TestCase):
     def setUpClass(cls):
         cls.server = cls.enterClassContext(server.serve("--slots", "2", "--queue", "1", "--max-body", "64K"))
 
-    def endless(self, connection):
-        connection.sendall(server.http_post("/completion", {**ENDLESS, "stream": True}))
-        return connection.recv(65536)
-
     def test_client_that_leaves_frees_its_slot(self):
         for _ in range(5):
             with self.server.connect() as connection:
-                self.assertIn(b"200 OK", self.endless(connection))
+                connection.sendall(server.http_post("/completion", {**ENDLESS, "stream": True}))
+                self.assertIn(b"200 OK", read_first_event(connection))
             server.wait_until(lambda: self.server.slots_in_use() == 0)
 
     def test_client_that_leaves_before_its_answer_frees_its_slot(self):
         for _ in range(5):
             with self.server.connect() as connection:
                 connection.sendall(server.http_post("/completion", ENDLESS))
+                server.wait_until(lambda: self.server.slots_in_use() == 1)
             server.wait_until(lambda: self.server.slots_in_use() == 0)
 
     def test_malformed_requests_leave_the_server_well(self):
@@ -150,19 +176,24 @@ class Clients(unittest.TestCase):
         return int(head.split()[1]), body, head
 
     def test_full_queue_is_503_with_a_time_to_come_back(self):
-        connections = [self.server.connect() for _ in range(3)]
+        connections = [self.server.connect() for _ in range(12)]  # two run, one waits
+        refused = 0
         try:
             for connection in connections:
-                self.endless(connection)
-            status, answer, headers = self.server.post("/completion", {"prompt": "Once", "n_predict": 1})
-            if status == 200:
-                self.skipTest("the streams were over before the queue was full")
-            self.assertEqual(status, 503, answer)
-            self.assertEqual(answer["error"]["type"], "unavailable_error")
-            self.assertGreater(int(headers["Retry-After"]), 0)
+                connection.sendall(server.http_post("/completion", {**ENDLESS, "stream": True}))
+            for connection in connections:
+                answer = connection.recv(65536)
+                if answer.startswith(b"HTTP/1.1 503 "):
+                    refused += 1
+                    self.assertRegex(answer, rb"\r\nRetry-After: [1-9]")
+                    self.assertIn(b'"unavailable_error"', answer)
+                else:
+                    self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
+                connection.close()
         finally:
             for connection in connections:
                 connection.close()
+        self.assertGreater(refused, 0)
         server.wait_until(lambda: self.server.slots_in_use() == 0)
 
     def test_request_id_is_in_the_answer_and_in_the_log(self):

@@ -40,7 +40,15 @@ TEST(Health, LostNodeWhoseWorkOthersDo_IsToldWithoutItsName) {
   EXPECT_EQ(json::parse(reply.body), json({{"status", "degraded"}, {"nodes", 2}, {"nodes_lost", 1}}));
 }
 
-TEST(Health, StepsThatFail_Are503_UntilOneWorks) {
+TEST(Health, FailedStepWithoutALostNode_IsTold_AndLeavesTheServerInService) {
+  SchedulerStatus status = with_legs(kOk, kOk);
+  status.step_error = Error(ErrorCode::kDeadline, "box2:9000: no answer in time");
+  const http::Reply reply = health(status);
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(json::parse(reply.body), json({{"status", "degraded"}, {"last_step_failed", true}}));
+}
+
+TEST(Health, StepsThatFailForALostNode_Are503_UntilOneWorks) {
   SchedulerStatus status = with_legs(kOk, kLost);
   status.step_error = Error(ErrorCode::kPeerGone, "box2:9000: the connection is closed");
   const http::Reply reply = health(status);
