@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -62,11 +63,32 @@ Status slot(const Json& value, Ask& ask, const Context& context) {
   return {};
 }
 
+// Of the last object of /completion.
+constexpr std::string_view kFinalFields[] = {"index",
+                                             "content",
+                                             "tokens",
+                                             "id_slot",
+                                             "stop",
+                                             "model",
+                                             "tokens_predicted",
+                                             "tokens_evaluated",
+                                             "prompt",
+                                             "has_new_line",
+                                             "truncated",
+                                             "stop_type",
+                                             "stopping_word",
+                                             "tokens_cached",
+                                             "timings",
+                                             "generation_settings",
+                                             "completion_probabilities"};
+
 Status response_fields(const Json& value, Ask& ask, const Context&) {
   if (!value.is_array() || value.size() > kMaxResponseFields)
     return must_be(fmt::format("an array of at most {} names", kMaxResponseFields), value);
   for (const Json& item : value) {
     TERRACE_ASSIGN_OR_RETURN(std::string name, read_string(item));
+    if (std::ranges::count(kFinalFields, std::string_view(name).substr(0, name.find('/'))) == 0)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("names {}, which the answer does not have", shown(item)));
     ask.response_fields.push_back(std::move(name));
   }
   return {};
