@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace terrace::app {
@@ -36,7 +37,7 @@ Result<std::vector<std::int32_t>> Conversation::encode(const text::ChatText& sai
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine_->tokenizer());
   std::vector<text::TextRange> plain;
   for (const text::TextRange& range : said.plain)
-    if (range.begin >= from) plain.push_back({range.begin - from, range.end - from});
+    if (range.end > from) plain.push_back({std::max(range.begin, from) - from, range.end - from});
   TERRACE_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, tokenizer->encode(std::string_view(said.text).substr(from),
                                                                             {.parse_special = true, .plain = plain}));
   const auto bos = tokenizer->leading_bos();
@@ -48,8 +49,7 @@ Result<Conversation::Reply> Conversation::say(const std::string& message, const 
                                               FunctionRef<Status(std::string_view)> on_text) {
   std::vector<text::ChatMessage> messages = messages_;
   messages.push_back({"user", message});
-  const text::ChatText said = render_(messages, true);
-  // A template may write earlier turns anew (without their reasoning, say): then all of it is computed again.
+  TERRACE_ASSIGN_OR_RETURN(const text::ChatText said, render_(messages, true));
   const bool goes_on = said.text.starts_with(text_);
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, encode(said, goes_on ? text_.size() : 0));
   const std::uint64_t all = ids.size() + (goes_on ? tokens_.size() : 0);

@@ -193,7 +193,7 @@ Value Interpreter::sliced(const Value& object, const Slice& slice, Scope& scope)
   const bool list = object.is(Kind::kList) &&
                     (object.list().form != List::Form::kGenerator && object.list().form != List::Form::kView);
   if (!object.is_string() && !list)
-    return heap_.undefined(fmt::format("{} has no element slice(...)", object_name(object)));
+    refuse(fmt::format("'{}' object is not subscriptable by a slice", type_name(object)));
   const Cut cut = cut_of(static_cast<std::int64_t>(length(object)), start, stop, step.value_or(1));
   if (object.is_string()) return heap_.string(cut_text(heap_, object.text(), cut));
   heap_.charge(static_cast<std::size_t>(cut.count) * sizeof(Value));

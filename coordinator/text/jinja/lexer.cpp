@@ -179,8 +179,8 @@ class Lexer {
   // Within brackets }} and %} close no tag.
   void balance(std::string_view op) {
     constexpr std::string_view kOpen = "{([", kClose = "})]";
-    if (kOpen.find(op) != std::string_view::npos) brackets_.push_back(kClose[kOpen.find(op)]);
-    if (kClose.find(op) == std::string_view::npos) return;
+    if (const std::size_t opens = kOpen.find(op); opens < kClose.size()) brackets_.push_back(kClose[opens]);
+    if (op.size() != 1 || kClose.find(op) == std::string_view::npos) return;
     if (brackets_.empty()) syntax_error(line_, fmt::format("unexpected '{}'", op));
     if (brackets_.back() != op.front())
       syntax_error(line_, fmt::format("unexpected '{}', expected '{}'", op, brackets_.back()));

@@ -307,10 +307,7 @@ Value add(Heap& heap, const Value& a, const Value& b) {
 Value arithmetic(Heap& heap, BinaryOperator op, const Value& a, const Value& b) {
   heap.step();
   if (op == BinaryOperator::kAdd) return add(heap, a, b);
-  if (op == BinaryOperator::kModulo && a.is_string()) {
-    if (b.is_undefined()) refuse(b.why());
-    return heap.string(percent_format(heap, a.text(), b));
-  }
+  if (op == BinaryOperator::kModulo && a.is_string()) return heap.string(percent_format(heap, a.text(), b));
   if (op == BinaryOperator::kMultiply) {
     if (can_be_repeated(a) && b.is_integral()) return repeated(heap, a, b.integer());
     if (can_be_repeated(b) && a.is_integral()) return repeated(heap, b, a.integer());

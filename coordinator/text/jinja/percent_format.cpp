@@ -34,15 +34,27 @@ class Formatter {
       at_ = percent + 1;
       if (percent < bytes.size()) conversion();
     }
-    const bool is_tuple = values_.is(Kind::kList) && values_.list().form == List::Form::kTuple;
-    const std::size_t given = is_tuple ? values_.list().items.size() : 1;
-    if (used_ < given && !values_.is(Kind::kDict) && !(values_.is(Kind::kList) && !is_tuple))
-      refuse("not all arguments converted during string formatting");
+    if (used_ < must_be_used()) refuse("not all arguments converted during string formatting");
     out_.set_markup(format_.markup());
     return std::move(out_);
   }
 
  private:
+  // What has items counts as an object of names, and may go unused.
+  std::size_t must_be_used() const {
+    if (values_.is(Kind::kDict) || values_.is_undefined()) return 0;
+    if (!values_.is(Kind::kList)) return 1;
+    switch (values_.list().form) {
+      case List::Form::kTuple:
+        return values_.list().items.size();
+      case List::Form::kList:
+      case List::Form::kRange:
+        return 0;
+      default:
+        return 1;
+    }
+  }
+
   char peek() const { return at_ < format_.size() ? format_.bytes()[at_] : '\0'; }
 
   Value next_value() {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/base/utf8.h"
 #include "coordinator/text/jinja/builtins.h"
 #include "coordinator/text/jinja/interpreter.h"
 #include "coordinator/text/jinja/parser.h"
-#include "coordinator/text/jinja/unicode.h"
 
 namespace terrace::text::jinja {
 namespace {

@@ -106,8 +106,9 @@ bool is_escaped(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 template <auto find>
-bool names_one(Interpreter&, const Value& value, const Arguments& given) {
+bool names_one(Interpreter& at, const Value& value, const Arguments& given) {
   (void)bind("test", given, {});
+  (void)key_text(at.heap(), value);  // refuses what cannot be looked up
   return value.is_string() && find(value.bytes()) != nullptr;
 }
 

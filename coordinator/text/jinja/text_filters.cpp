@@ -93,7 +93,9 @@ Value indent(Interpreter& at, const Value& input, const Arguments& given) {
     margin = Text(std::string(width > 0 ? static_cast<std::size_t>(width) : 0, ' '));
   }
   const bool first = values[1] && truth(*values[1]), blank = values[2] && truth(*values[2]);
-  Text whole = text_of(heap, input);
+  if (input.is_undefined()) refuse(input.why());
+  if (!input.is_string()) refuse(fmt::format("indent takes a str, not {}", type_name(input)));
+  Text whole = input.text();
   const bool markup = whole.markup();
   whole.append("\n");  // so that a line end at the end makes an empty line, as Jinja has it
   const std::vector<Text> lines = split_lines(heap, whole);
@@ -117,17 +119,17 @@ Value center(Interpreter& at, const Value& input, const Arguments& given) {
 Value truncate(Interpreter& at, const Value& input, const Arguments& given) {
   const auto values = bind("truncate", given, {"length", "killwords", "end", "leeway"});
   Heap& heap = at.heap();
-  const Text text = text_of(heap, input);
   const Text end = values[2] ? text_of(heap, *values[2]) : Text("...");
   const std::int64_t wanted = values[0] ? integer_of(*values[0]) : 255;
   const std::int64_t leeway = is_given(values[3]) ? integer_of(*values[3]) : 5;
   const std::int64_t room = wanted - static_cast<std::int64_t>(count_characters(end.bytes()));
   if (room < 0) refuse(fmt::format("expected length >= {}, got {}", count_characters(end.bytes()), wanted));
   if (leeway < 0) refuse(fmt::format("expected leeway >= 0, got {}", leeway));
-  heap.read(text.size());
   std::int64_t most = 0;
   if (__builtin_add_overflow(wanted, leeway, &most)) most = INT64_MAX;
-  if (static_cast<std::int64_t>(count_characters(text.bytes())) <= most) return heap.string(text);
+  if (input.is_string()) heap.read(input.bytes().size());
+  if (static_cast<std::int64_t>(length(input)) <= most) return input;
+  const Text& text = text_argument("truncate", input);
   Text out = text.slice(0, offset_of_character(text.bytes(), static_cast<std::size_t>(room)));
   if (!(values[1] && truth(*values[1])))
     if (const std::size_t space = out.bytes().rfind(' '); space != std::string::npos) out = out.slice(0, space);

@@ -69,28 +69,6 @@ std::string expanded_for_upper(std::string_view text) {
 
 }  // namespace
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    if (lead < 0x80) {
-      ++at;
-      continue;
-    }
-    const std::size_t n = lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
-    if (n == 0 || text.size() - at < n) return false;
-    char32_t character = lead & (0x7f >> n);
-    for (std::size_t i = 1; i < n; ++i) {
-      const auto next = static_cast<unsigned char>(text[at + i]);
-      if ((next & 0xc0) != 0x80) return false;
-      character = character << 6 | (next & 0x3f);
-    }
-    const bool too_long = (n == 3 && character < 0x800) || (n == 4 && character < 0x10000);
-    if (too_long || character > 0x10ffff || (character >= 0xd800 && character < 0xe000)) return false;
-    at += n;
-  }
-  return true;
-}
-
 std::size_t character_bytes(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;

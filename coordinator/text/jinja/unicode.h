@@ -9,7 +9,6 @@
 
 namespace terrace::text::jinja {
 
-bool is_utf8(std::string_view text);
 // Bytes of the character that begins with `lead`.
 std::size_t character_bytes(char lead);
 char32_t character_at(std::string_view text, std::size_t at);
