@@ -139,7 +139,7 @@ constexpr ReadableRow honoured(std::string_view name, std::uint32_t routes, auto
 
 const ReadableRow kRows[] = {
     honoured("stream", kGenerating, flag<&Ask::stream>, "text/event-stream; false"),
-    honoured("stream_options", kOnChat | kOnText | kOnResponses, stream_options, "{\"include_usage\": true}"),
+    honoured("stream_options", kOnChat | kOnText, stream_options, "{\"include_usage\": true}"),
     honoured("return_progress", kOnChat | kOnCompletion, flag<&Ask::return_progress>,
              "streams tell how much of the prompt is done; false"),
     honoured("timings_per_token", kLlama, flag<&Ask::timings_per_token>, "timings in each chunk; false"),
