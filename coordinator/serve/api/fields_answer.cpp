@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kGenerating = kOnChat | kOnText | kOnCompletion | kOnResponses | kOnMessages;
 constexpr std::uint32_t kLlama = kOnChat | kOnText | kOnCompletion;
-constexpr std::uint32_t kMaxProbs = 1000;      // of llama-server's n_probs
+constexpr std::uint32_t kMaxProbs = 100;       // of llama-server's n_probs
 constexpr std::uint32_t kMaxTopLogprobs = 20;  // as OpenAI has it
 constexpr std::size_t kMaxResponseFields = 64;
 

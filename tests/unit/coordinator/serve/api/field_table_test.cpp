@@ -218,7 +218,7 @@ void for_each_use(FieldKind kind, const Check& check) {
 }
 
 void expect_names(const Outcome& found, RouteBit route, std::string_view field) {
-  EXPECT_EQ(found.status, 400) << found.text;
+  ASSERT_EQ(found.status, 400) << found.text;
   const Json body = Json::parse(found.text, nullptr, false);
   ASSERT_TRUE(body.is_object()) << found.text;
   EXPECT_THAT(body["error"]["message"].get<std::string>(), HasSubstr(fmt::format("'{}'", field)));
@@ -351,6 +351,7 @@ TEST_F(FieldTable, NumbersBeyondTheirRange_AreNamed) {
                          {"t_max_predict_ms", "-2"},
                          {"logit_bias", "[[32000, 1]]"},
                          {"logit_bias", "{\"1\": null}"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", bad.field, bad.value));
     const Played played =
         test::play(Route::kCompletion, fmt::format(R"({{"prompt":"hi","{}":{}}})", bad.field, bad.value), server_);
     expect_names({played.status, played.bytes}, kOnCompletion, bad.field);
