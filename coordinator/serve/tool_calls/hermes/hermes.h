@@ -1,0 +1,21 @@
+// Replies of models with ChatML templates in the manner of Hermes (Qwen 2.5 and 3 among them).
+//
+//   reply      [reasoning] content { call }
+//   reasoning  "<think>" text "</think>", only at the very beginning
+//   call       "<tool_call>" {"name": "...", "arguments": {...}} "</tool_call>", anywhere after it
+//
+// White space is left out around reasoning, between a content and the call that follows, and after a call. Arguments
+// are streamed as they are written; where they are a string that holds JSON, its content is given once it is complete.
+// A call that breaks JSON before its name and arguments have begun is content as it was written; one that breaks later
+// keeps the arguments it has, and what follows up to its end mark is left out.
+#pragma once
+
+#include <memory>
+
+#include "coordinator/serve/tool_calls/reply_parser.h"
+
+namespace terrace::serve::tool_calls {
+
+std::unique_ptr<ReplyParser> make_hermes_parser(const ParserOptions& options);
+
+}  // namespace terrace::serve::tool_calls
