@@ -80,7 +80,7 @@ class Role(unittest.TestCase):
         script += f"cd {ANSIBLE}; " + "; ".join([play] * runs)
         script += "; cp -a /etc/terrace /etc/systemd/system /result"
         (home / "result").mkdir()
-        done = support.run(OVERLAY, home / "result", "bash", "-c", script, env=environment(str(home)), timeout=200)
+        done = support.run(OVERLAY, home / "result", "bash", "-c", script, env=environment(str(home)), timeout=280)
         if done.returncode == support.SKIPPED:
             self.skipTest(f"no overlay file system here: {done.stdout}")
         return done

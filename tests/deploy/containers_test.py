@@ -2,6 +2,7 @@
 import ctypes
 import json
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -76,6 +77,19 @@ class Dockerfile(unittest.TestCase):
         }
         folders = set(re.findall(r"^add_subdirectory\((\w+)\)", (support.ROOT / "CMakeLists.txt").read_text(), re.M))
         self.assertLessEqual(folders | {"cmake", "CMakeLists.txt", "CMakePresets.json"}, copied)
+
+    def test_build_configures_from_what_is_copied_alone(self):
+        configure = next(arguments for name, arguments in stages()["build"] if name == "RUN" and "cmake" in arguments)
+        words = shlex.split(configure.split("&&")[0])
+        self.assertEqual(words[:3], ["cmake", "--preset", "release"])
+        with tempfile.TemporaryDirectory() as folder:
+            for name, arguments in stages()["build"]:
+                for source in arguments.split()[:-1] if name == "COPY" else ():
+                    place = Path(folder) / source.rstrip("/")
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.symlink_to(support.ROOT / source.rstrip("/"))
+            done = support.run(*words, "-DTERRACE_CUDA=OFF", cwd=folder, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_runtime_has_the_libraries_of_both_programs_and_no_more(self):
         needed = needed_packages(support.program("terrace")) | needed_packages(support.program("terrace-node"))
