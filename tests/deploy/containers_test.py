@@ -1,4 +1,5 @@
 """deploy/containers: the Dockerfile and the compose file."""
+
 import ctypes
 import json
 import re
@@ -43,7 +44,9 @@ def needed_packages(program):
     for library in re.findall(r"NEEDED\s+(\S+)", dynamic):
         file = Path(paths[library]).resolve()
         # /lib is a link to /usr/lib, and a package may know its file by either.
-        owner = support.run(support.tool("dpkg-query"), "-S", file, str(file).removeprefix("/usr"), stderr=subprocess.DEVNULL)
+        owner = support.run(
+            support.tool("dpkg-query"), "-S", file, str(file).removeprefix("/usr"), stderr=subprocess.DEVNULL
+        )
         packages.add(owner.stdout.split(":")[0])
     return packages - {"libc6", "libgcc-s1"}
 
@@ -154,7 +157,9 @@ class Compose(unittest.TestCase):
             for name, service in services.items()
             if name.startswith("node")
         }
-        named = {word.removeprefix("--node=") for word in services["coordinator"]["command"] if word.startswith("--node=")}
+        named = {
+            word.removeprefix("--node=") for word in services["coordinator"]["command"] if word.startswith("--node=")
+        }
         self.assertEqual(named, listening)
 
     def test_containers_can_do_nothing_that_they_need_not(self):

@@ -1,4 +1,5 @@
 """Metrics of both programs: as Prometheus reads them, as docs/operations.md lists them, and who may ask."""
+
 import json
 import re
 import signal

@@ -1,4 +1,5 @@
 """Terrace's programs as processes of a test."""
+
 import contextlib
 import subprocess
 import tempfile

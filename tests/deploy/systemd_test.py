@@ -1,4 +1,5 @@
 """deploy/systemd: the units as systemd reads them, and the programs under the units' system call filter."""
+
 import contextlib
 import json
 import os
@@ -137,10 +138,27 @@ class SystemCalls(unittest.TestCase):
     def under_filter(self, unit, *without):
         support.tool("systemd-analyze")
         words = ["--without", ",".join(without)] if without else []
-        return [sys.executable, "-B", str(support.ROOT / "tests/deploy/seccomp.py"), *words, str(units.SYSTEMD / unit), str(HARDENING), "--"]
+        return [
+            sys.executable,
+            "-B",
+            str(support.ROOT / "tests/deploy/seccomp.py"),
+            *words,
+            str(units.SYSTEMD / unit),
+            str(HARDENING),
+            "--",
+        ]
 
     def story(self, *node_addresses, before=()):
-        words = [*before, support.program("terrace"), "generate", "--prompt", "Once upon a time", "--max-tokens", "16", "--json"]
+        words = [
+            *before,
+            support.program("terrace"),
+            "generate",
+            "--prompt",
+            "Once upon a time",
+            "--max-tokens",
+            "16",
+            "--json",
+        ]
         for address in node_addresses:
             words += ["--node", address]
         done = support.run(*words, stderr=subprocess.PIPE)
@@ -148,7 +166,11 @@ class SystemCalls(unittest.TestCase):
         return json.loads(done.stdout)["logits_xxh3"]
 
     def test_filter_refuses_what_it_does_not_name(self):
-        program = [sys.executable, "-c", "import os\ntry:\n  os.chown('.', -1, -1)\nexcept PermissionError:\n  print('refused')"]
+        program = [
+            sys.executable,
+            "-c",
+            "import os\ntry:\n  os.chown('.', -1, -1)\nexcept PermissionError:\n  print('refused')",
+        ]
         done = support.run(*self.under_filter("terrace-node.service"), *program)
         self.assertEqual(done.stdout, "refused\n")
 
