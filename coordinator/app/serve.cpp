@@ -2,11 +2,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "common/base/console.h"
@@ -80,10 +80,18 @@ class StopWatch {
   std::thread thread_;  // last: uses all others
 };
 
+// Requests of monitors, every few seconds, are no news.
+bool is_of_a_monitor(std::string_view path) {
+  return path == "/health" || path == "/v1/health" || path.starts_with("/health/") || path == "/metrics";
+}
+
 void log_served(const Logger& log, const serve::http::Served& served) {
-  log.for_request(served.id).info("{} {} {} {} {} ms, {} bytes in, {} out{}", served.remote, served.method,
-                                  served.path.empty() ? "-" : served.path, served.status, served.took.count(),
-                                  served.bytes_in, served.bytes_out, served.complete ? "" : ", not complete");
+  const LogLevel level = is_of_a_monitor(served.path) ? LogLevel::kDebug : LogLevel::kInfo;
+  if (!log.enabled(level)) return;
+  log.for_request(served.id).write(
+      level, fmt::format("{} {} {} {} {} ms, {} bytes in, {} out{}", served.remote, served.method,
+                         served.path.empty() ? "-" : served.path, served.status, served.took.count(), served.bytes_in,
+                         served.bytes_out, served.complete ? "" : ", not complete"));
 }
 
 // A service manager that cannot be told is no reason not to serve.
@@ -133,6 +141,7 @@ Status run_serve(const CommandContext& context) {
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o));
   TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
+  if (o.model.quiet && o.log.level == LogLevel::kInfo) o.log.level = LogLevel::kWarn;
   o.log.colour = colour_wanted(context.environment, STDERR_FILENO);
   return serve_until_stopped(o, context.environment, Logger::to_stderr(o.log));
 }

@@ -13,8 +13,8 @@ namespace terrace::serve::http {
 namespace {
 
 constexpr std::size_t kReadAhead = 4 << 10;  // bytes of input beyond the longest head
-constexpr Milliseconds kLinger{1000};
-constexpr std::uint64_t kMaxDiscarded = 1 << 20;  // bytes of a refused request that are still listened to
+constexpr Milliseconds kLinger{2000};
+constexpr std::uint64_t kMaxDiscarded = 64 << 20;  // bytes of a refused request that are still listened to
 
 constexpr std::string_view kNoBodyRoom =
     "the bodies of other requests take all memory that is set aside for them; try again later";
@@ -51,10 +51,8 @@ void Connection::refuse() {
   served_.remote = remote_;
   keep_alive_ = false;
   phase_ = Phase::kAnswering;
-  Reply reply = host_.admission().error(
-      503, fmt::format("all {} connections are in use; try again later", host_.options().max_connections), "");
-  reply.headers.emplace_back("Retry-After", "1");
-  answer(reply);
+  answer(host_.admission().error(
+      503, fmt::format("all {} connections are in use; try again later", host_.options().max_connections), ""));
   read();
 }
 

@@ -22,10 +22,11 @@ http::Reply to_http(api::Reply reply) {
 }
 
 http::Reply error_reply(int status, std::string_view message, std::string_view path) {
-  // Nothing was done of what the server refuses itself: whether to send it again is the client's choice, but for
-  // faults.
+  // Nothing was done of what the server refuses itself; whether and when to ask again is said by who knows it.
   http::Reply out = to_http(api::server_error(status, message, api::dialect_of(path)));
-  if (status != 500) std::erase_if(out.headers, [](const auto& header) { return header.first == "x-should-retry"; });
+  std::erase_if(out.headers, [&](const auto& header) {
+    return header.first == "Retry-After" || (header.first == "x-should-retry" && status != 500);
+  });
   return out;
 }
 
