@@ -1,4 +1,5 @@
-"""deploy/ansible: by ansible's own checks, and by a run against this machine under an empty layer of its file system."""
+"""deploy/ansible: by ansible's own checks, and by a run against a copy of this machine's file system."""
+
 import json
 import os
 import shutil
@@ -12,7 +13,6 @@ import support
 import units
 
 ANSIBLE = support.DEPLOY / "ansible"
-OVERLAY = support.ROOT / "tests/deploy/in_overlay.sh"
 
 
 def environment(home):
@@ -42,16 +42,29 @@ class Lint(unittest.TestCase):
     def test_ansible_lint_finds_nothing_in_its_strictest_profile(self):
         with tempfile.TemporaryDirectory() as home:
             done = support.run(
-                support.tool("ansible-lint"), "--offline", "--profile", "production", "--nocolor",
-                "site.yml", "roles", "inventory.example.yml", cwd=ANSIBLE, env=environment(home),
+                support.tool("ansible-lint"),
+                "--offline",
+                "--profile",
+                "production",
+                "--nocolor",
+                "site.yml",
+                "roles",
+                "inventory.example.yml",
+                cwd=ANSIBLE,
+                env=environment(home),
             )
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_playbook_passes_the_syntax_check(self):
         with tempfile.TemporaryDirectory() as home:
             done = support.run(
-                support.tool("ansible-playbook"), "-i", "inventory.example.yml", "--syntax-check", "site.yml",
-                cwd=ANSIBLE, env=environment(home),
+                support.tool("ansible-playbook"),
+                "-i",
+                "inventory.example.yml",
+                "--syntax-check",
+                "site.yml",
+                cwd=ANSIBLE,
+                env=environment(home),
             )
         self.assertEqual(done.returncode, 0, done.stdout)
 
@@ -80,7 +93,9 @@ class Role(unittest.TestCase):
         script += f"cd {ANSIBLE}; " + "; ".join([play] * runs)
         script += "; cp -a /etc/terrace /etc/systemd/system /result"
         (home / "result").mkdir()
-        done = support.run(OVERLAY, home / "result", "bash", "-c", script, env=environment(str(home)), timeout=200)
+        enter = 'for each in dev proc sys; do mount --rbind "/$each" "$root/$each"; done; chroot "$root" bash -c "$0"'
+        command = [support.OVERLAY, home / "result", "bash", "-ec", enter, script]
+        done = support.run(*command, env=environment(str(home)), timeout=280)
         if done.returncode == support.SKIPPED:
             self.skipTest(f"no overlay file system here: {done.stdout}")
         return done

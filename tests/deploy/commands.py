@@ -1,8 +1,9 @@
 """Command lines of Terrace's programs, as they stand in files of deploy/ and in documents: does the program take them?
 
-A line is not read by patterns but given to the program itself, with --print-config, so that flags, values and ranges are
-judged by the one who will judge them.
+A line is not read by patterns but given to the program itself, with --print-config, so that flags, values and ranges
+are judged by the one who will judge them.
 """
+
 import re
 import shlex
 

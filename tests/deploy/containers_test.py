@@ -1,7 +1,9 @@
 """deploy/containers: the Dockerfile and the compose file."""
+
 import ctypes
 import json
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -42,7 +44,9 @@ def needed_packages(program):
     for library in re.findall(r"NEEDED\s+(\S+)", dynamic):
         file = Path(paths[library]).resolve()
         # /lib is a link to /usr/lib, and a package may know its file by either.
-        owner = support.run(support.tool("dpkg-query"), "-S", file, str(file).removeprefix("/usr"), stderr=subprocess.DEVNULL)
+        owner = support.run(
+            support.tool("dpkg-query"), "-S", file, str(file).removeprefix("/usr"), stderr=subprocess.DEVNULL
+        )
         packages.add(owner.stdout.split(":")[0])
     return packages - {"libc6", "libgcc-s1"}
 
@@ -76,6 +80,19 @@ class Dockerfile(unittest.TestCase):
         }
         folders = set(re.findall(r"^add_subdirectory\((\w+)\)", (support.ROOT / "CMakeLists.txt").read_text(), re.M))
         self.assertLessEqual(folders | {"cmake", "CMakeLists.txt", "CMakePresets.json"}, copied)
+
+    def test_build_configures_from_what_is_copied_alone(self):
+        configure = next(arguments for name, arguments in stages()["build"] if name == "RUN" and "cmake" in arguments)
+        words = shlex.split(configure.split("&&")[0])
+        self.assertEqual(words[:3], ["cmake", "--preset", "release"])
+        with tempfile.TemporaryDirectory() as folder:
+            for name, arguments in stages()["build"]:
+                for source in arguments.split()[:-1] if name == "COPY" else ():
+                    place = Path(folder) / source.rstrip("/")
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.symlink_to(support.ROOT / source.rstrip("/"))
+            done = support.run(*words, "-DTERRACE_CUDA=OFF", cwd=folder, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_runtime_has_the_libraries_of_both_programs_and_no_more(self):
         needed = needed_packages(support.program("terrace")) | needed_packages(support.program("terrace-node"))
@@ -140,7 +157,9 @@ class Compose(unittest.TestCase):
             for name, service in services.items()
             if name.startswith("node")
         }
-        named = {word.removeprefix("--node=") for word in services["coordinator"]["command"] if word.startswith("--node=")}
+        named = {
+            word.removeprefix("--node=") for word in services["coordinator"]["command"] if word.startswith("--node=")
+        }
         self.assertEqual(named, listening)
 
     def test_containers_can_do_nothing_that_they_need_not(self):

@@ -1,4 +1,5 @@
-"""deploy/grafana and deploy/prometheus: every metric exists, every expression is one, every alert fires on its fault."""
+"""deploy/grafana, deploy/prometheus: every metric exists, every expression is one, every alert fires on its fault."""
+
 import json
 import re
 import shutil

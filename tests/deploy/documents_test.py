@@ -1,4 +1,5 @@
 """docs/operations.md: its commands are ones that the programs take, and what it names exists."""
+
 import re
 import unittest
 
@@ -17,7 +18,11 @@ def code_blocks():
 class Operations(unittest.TestCase):
     def test_each_command_of_ours_is_one_that_its_program_takes(self):
         found = [words for block in code_blocks() for words in commands.in_shell(block)]
-        found += [words for inline in re.findall(r"`(terrace(?:-node)? -?[^`]+)`", TEXT) for words in commands.in_shell(inline)]
+        found += [
+            words
+            for inline in re.findall(r"`(terrace(?:-node)? -?[^`]+)`", TEXT)
+            for words in commands.in_shell(inline)
+        ]
         self.assertGreater(len(found), 5)
         for words in found:
             if words[1:] not in ([command] for command in SUBCOMMANDS):  # only named, not called
@@ -33,7 +38,9 @@ class Operations(unittest.TestCase):
         named = set(re.findall(r"(?<![\w/])((?:deploy|tests|docs)/[\w./-]*\w)", TEXT))
         self.assertGreater(len(named), 10)
         for path in named:
-            self.assertTrue((support.ROOT / path).exists() or path.endswith("/api-keys") or "inventory.yml" in path, path)
+            self.assertTrue(
+                (support.ROOT / path).exists() or path.endswith("/api-keys") or "inventory.yml" in path, path
+            )
 
     def test_each_alert_says_what_to_do_and_each_advice_has_its_alert(self):
         alerts = re.findall(r"alert: (\w+)", (support.DEPLOY / "prometheus/alerts.yml").read_text())

@@ -1,4 +1,5 @@
 """deploy/helm: the chart as Helm itself renders it, against the schemas of Kubernetes and the program's own flags."""
+
 import unittest
 
 import commands
@@ -31,7 +32,9 @@ def render(values):
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
         texts = chart.render(values, name="experts", namespace="models")
-    documents = [document for name, text in texts.items() if name.endswith(".yaml") for document in yaml.safe_load_all(text)]
+    documents = [
+        document for name, text in texts.items() if name.endswith(".yaml") for document in yaml.safe_load_all(text)
+    ]
     return {document["kind"]: document for document in documents if document}
 
 

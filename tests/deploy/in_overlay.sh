@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# in_overlay.sh RESULT COMMAND...: runs the command as root in this machine's own file system with an empty layer above
-# it, so that nothing outside changes. What the command leaves in /result comes back as the folder RESULT. Exit code 77:
-# this machine does not let its user mount such a layer.
+# in_overlay.sh RESULT COMMAND...: runs the command as root beside a copy of this machine's file system: $root is all
+# of it with an empty layer above, so that nothing that is changed there changes here. What is left in $root/result
+# comes back as the folder RESULT. Exit code 77: this machine does not let its user mount such a layer.
 set -euo pipefail
 result=$1
 shift
@@ -13,8 +13,8 @@ layers=$(mktemp -d)
 trap 'umount -R "$layers"; rmdir "$layers"' EXIT
 mount -t tmpfs terrace "$layers"
 mkdir "$layers"/{upper,work,root}
-mount -t overlay terrace -o "lowerdir=/,upperdir=$layers/upper,workdir=$layers/work" "$layers/root" || exit 77
-for kernel in dev proc sys; do mount --rbind "/$kernel" "$layers/root/$kernel"; done
-mkdir "$layers/root/result"
-chroot "$layers/root" "$@" || exit
-cp -a "$layers/root/result/." "$result"
+export root=$layers/root
+mount -t overlay terrace -o "lowerdir=/,upperdir=$layers/upper,workdir=$layers/work" "$root" || exit 77
+mkdir "$root/result"
+"$@" || exit
+cp -a "$root/result/." "$result"

@@ -1,4 +1,5 @@
 """The tables of metrics in docs/operations.md."""
+
 import re
 
 import support

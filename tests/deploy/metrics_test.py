@@ -1,7 +1,10 @@
 """Metrics of both programs: as Prometheus reads them, as docs/operations.md lists them, and who may ask."""
+
+import json
 import re
 import signal
 import socket
+import tempfile
 import unittest
 import urllib.error
 import urllib.request
@@ -13,10 +16,12 @@ import support
 PATIENCE = 30
 
 
-def get(url, method="GET"):
+def get(url, method="GET", key=None, body=None):
     """(status, headers, body)."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(url, method=method, headers=headers, data=body)
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.headers, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, ""
@@ -74,6 +79,60 @@ class Node(unittest.TestCase):
         self.assertEqual(self.node.stop(signal.SIGTERM), 0, self.node.log())
         for connection in mute:
             connection.close()
+
+
+class Server(unittest.TestCase):
+    def setUp(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("the-key\n")
+            keys.flush()
+            context = programs.server("--api-key-file", keys.name)
+            self.server = context.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self.addCleanup(context.__exit__, None, None, None)
+
+    def scrape(self):
+        status, headers, text = get(f"{self.server.url}/metrics", key="the-key")
+        self.assertEqual(status, 200)
+        self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers["Content-Type"])
+        return text
+
+    def complete(self):
+        body = json.dumps({"prompt": "Once upon a time", "n_predict": 8}).encode()
+        status, headers, text = get(f"{self.server.url}/completion", "POST", "the-key", body)
+        self.assertEqual(status, 200, text)
+        return headers
+
+    def test_table_of_the_documents_is_what_is_emitted(self):
+        self.assertEqual(emitted(self.scrape()), metrics_table.of("terrace serve"))
+
+    def test_prometheus_own_linter_finds_nothing_in_our_names(self):
+        # llama-server's names have a colon, which the linter keeps for recording rules.
+        done = promtool("check", "metrics", input=self.scrape())
+        ours = [line for line in done.stdout.splitlines() if not line.startswith("llamacpp:")]
+        self.assertEqual(ours, [])
+
+    def test_a_request_is_counted_once_in_each_place(self):
+        self.complete()
+        text = self.scrape()
+        for sample, expected in {
+            "terrace_requests_total": 1,
+            'terrace_requests_ended_total{outcome="complete"}': 1,
+            "terrace_tokens_total": 8,
+            "llamacpp:tokens_predicted_total": 8,
+            "terrace_first_token_seconds_count": 1,
+            'terrace_first_token_seconds_bucket{le="+Inf"}': 1,
+            "terrace_token_seconds_count": 7,
+        }.items():
+            self.assertEqual(value(text, sample), expected, sample)
+        self.assertGreater(value(text, 'terrace_leg_pairs_total{leg="host",kind="host"}'), 0)
+
+    def test_who_has_no_key_sees_no_metrics(self):
+        self.assertEqual(get(f"{self.server.url}/metrics")[0], 401)
+
+    def test_lines_of_a_request_carry_the_id_that_its_client_got(self):
+        request = self.complete()["x-request-id"]
+        lines = [json.loads(line) for line in self.server.log().splitlines() if line.startswith("{")]
+        self.assertTrue([line for line in lines if line.get("request") == request], self.server.log())
 
 
 class Listening(unittest.TestCase):

@@ -1,4 +1,5 @@
 """Terrace's programs as processes of a test."""
+
 import contextlib
 import subprocess
 import tempfile
@@ -23,12 +24,12 @@ class Process:
         with open(self._log.name, encoding="utf-8") as text:
             return text.read()
 
-    def wait_for(self, words):
-        """The rest of the line that begins with `words`, once it is there."""
+    def wait_for(self, words, also=""):
+        """The rest of the line that begins with `words` (and has `also` in it), once it is there."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             for line in self.log().splitlines(keepends=True):
-                if line.startswith(words) and line.endswith("\n"):
+                if line.startswith(words) and also in line and line.endswith("\n"):
                     return line[len(words) :].strip()
             if self._process.poll() is not None:
                 break
@@ -48,11 +49,30 @@ class Process:
 
 
 @contextlib.contextmanager
-def node(*flags, before=(), **options):
-    """A running terrace-node on a free port; `.address` is its control address."""
-    process = Process([*before, support.program("terrace-node"), "--listen", "127.0.0.1:0", *flags], **options)
+def running(command, *lines, **options):
+    """A process that is ended with the block; it has said each of the lines, and `.said` has what stood behind them."""
+    process = Process(command, **options)
     try:
-        process.address = process.wait_for("listening on ")
+        process.said = [process.wait_for(line) for line in lines]
         yield process
     finally:
         process.end()
+
+
+@contextlib.contextmanager
+def node(*flags, before=(), **options):
+    """A running terrace-node on a free port; `.address` is its control address."""
+    command = [*before, support.program("terrace-node"), "--listen", "127.0.0.1:0", *flags]
+    with running(command, "listening on ", **options) as process:
+        (process.address,) = process.said
+        yield process
+
+
+@contextlib.contextmanager
+def server(*flags, before=(), **options):
+    """A running terrace serve with the demo model loaded, on a free port; `.url` is http://HOST:PORT."""
+    command = [*before, support.program("terrace"), "serve", "--port", "0", "--slots", "2", "--log-json", *flags]
+    with running(command, "listening on ", **options) as process:
+        process.url = process.said[0].rstrip("/")
+        process.wait_for('{"time"', "ready: ")
+        yield process

@@ -4,6 +4,7 @@ systemd as process 1 is not needed: the filter's groups are what `systemd-analyz
 them into the same kind of kernel filter. A call outside the filter fails with EPERM, as SystemCallErrorNumber says.
 --without CALL,... takes further calls away, as a container's default profile does.
 """
+
 import ctypes
 import errno
 import os
@@ -22,7 +23,11 @@ def expand(word):
     if not word.startswith("@"):
         return {word}
     listed = subprocess.run(
-        ["systemd-analyze", "--no-pager", "syscall-filter", word], stdout=subprocess.PIPE, text=True, check=True, timeout=30
+        ["systemd-analyze", "--no-pager", "syscall-filter", word],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=30,
     ).stdout
     calls = set()
     for line in listed.splitlines()[1:]:

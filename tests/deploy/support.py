@@ -1,4 +1,5 @@
 """What the tests of deploy/ share: where things are, the programs, and how one test is run and skipped by name."""
+
 import importlib
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+OVERLAY = ROOT / "tests/deploy/in_overlay.sh"
 SKIPPED = 77  # SKIP_RETURN_CODE of each of these tests
 
 

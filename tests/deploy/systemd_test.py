@@ -1,4 +1,5 @@
 """deploy/systemd: the units as systemd reads them, and the programs under the units' system call filter."""
+
 import contextlib
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 from pathlib import Path
 
 import commands
@@ -94,19 +96,39 @@ class Units(unittest.TestCase):
             commands.check(self, units.command(name.removesuffix(".service")), name)
 
 
+class Times(unittest.TestCase):
+    def test_stop_leaves_more_time_than_requests_may_go_on(self):
+        shown = re.search(r"--stop-timeout .*?default (\d+)s", support.help_of("terrace", "serve"), re.S).group(1)
+        self.assertGreaterEqual(units.stop_seconds("terrace"), int(shown) + 10)
+
+
 class Readiness(unittest.TestCase):
     """Type=notify, with this test as the manager."""
 
+    @contextlib.contextmanager
+    def manager(self):
+        """(the manager's socket, the environment of a service that it starts)."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+            listening.bind(f"{folder}/notify")
+            listening.settimeout(programs.START_SECONDS)
+            yield listening, {**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"}
+
     def test_node_says_when_it_serves_and_when_it_stops(self):
         self.assertEqual(units.setting("terrace-node", "Type"), "notify")
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-            manager.bind(f"{folder}/notify")
-            manager.settimeout(programs.START_SECONDS)
-            with programs.node(env={**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"}) as node:
-                self.assertEqual(manager.recv(64), b"READY=1")
-                done = support.run(support.program("terrace"), "status", "--node", node.address)
-                self.assertEqual(done.returncode, 0, done.stdout)
-                self.assertEqual(node.stop(signal.SIGTERM), 0, node.log())
+        with self.manager() as (manager, environment), programs.node(env=environment) as node:
+            self.assertEqual(manager.recv(64), b"READY=1")
+            done = support.run(support.program("terrace"), "status", "--node", node.address)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual(node.stop(signal.SIGTERM), 0, node.log())
+            self.assertEqual(manager.recv(64), b"STOPPING=1")
+
+    def test_server_says_when_it_serves_and_when_it_stops(self):
+        self.assertEqual(units.setting("terrace", "Type"), "notify")
+        with self.manager() as (manager, environment), programs.server(env=environment) as server:
+            self.assertEqual(manager.recv(64), b"READY=1")
+            with urllib.request.urlopen(f"{server.url}/health", timeout=programs.START_SECONDS) as answer:
+                self.assertEqual(answer.status, 200)
+            self.assertEqual(server.stop(signal.SIGTERM), 0, server.log())
             self.assertEqual(manager.recv(64), b"STOPPING=1")
 
 
@@ -116,10 +138,27 @@ class SystemCalls(unittest.TestCase):
     def under_filter(self, unit, *without):
         support.tool("systemd-analyze")
         words = ["--without", ",".join(without)] if without else []
-        return [sys.executable, "-B", str(support.ROOT / "tests/deploy/seccomp.py"), *words, str(units.SYSTEMD / unit), str(HARDENING), "--"]
+        return [
+            sys.executable,
+            "-B",
+            str(support.ROOT / "tests/deploy/seccomp.py"),
+            *words,
+            str(units.SYSTEMD / unit),
+            str(HARDENING),
+            "--",
+        ]
 
     def story(self, *node_addresses, before=()):
-        words = [*before, support.program("terrace"), "generate", "--prompt", "Once upon a time", "--max-tokens", "16", "--json"]
+        words = [
+            *before,
+            support.program("terrace"),
+            "generate",
+            "--prompt",
+            "Once upon a time",
+            "--max-tokens",
+            "16",
+            "--json",
+        ]
         for address in node_addresses:
             words += ["--node", address]
         done = support.run(*words, stderr=subprocess.PIPE)
@@ -127,7 +166,11 @@ class SystemCalls(unittest.TestCase):
         return json.loads(done.stdout)["logits_xxh3"]
 
     def test_filter_refuses_what_it_does_not_name(self):
-        program = [sys.executable, "-c", "import os\ntry:\n  os.chown('.', -1, -1)\nexcept PermissionError:\n  print('refused')"]
+        program = [
+            sys.executable,
+            "-c",
+            "import os\ntry:\n  os.chown('.', -1, -1)\nexcept PermissionError:\n  print('refused')",
+        ]
         done = support.run(*self.under_filter("terrace-node.service"), *program)
         self.assertEqual(done.stdout, "refused\n")
 
@@ -136,6 +179,13 @@ class SystemCalls(unittest.TestCase):
         with programs.node(before=self.under_filter("terrace-node.service")) as node:
             self.assertEqual(self.story(node.address, before=self.under_filter("terrace.service")), alone)
             self.assertEqual(node.stop(signal.SIGTERM), 0, node.log())
+
+    def test_server_answers_under_the_units_filter(self):
+        body = json.dumps({"prompt": "Once upon a time", "n_predict": 8}).encode()
+        with programs.server(before=self.under_filter("terrace.service")) as server:
+            with urllib.request.urlopen(f"{server.url}/completion", body, timeout=programs.START_SECONDS) as answer:
+                self.assertEqual(json.load(answer)["tokens_predicted"], 8)
+            self.assertEqual(server.stop(signal.SIGTERM), 0, server.log())
 
     def test_both_programs_work_where_a_container_denies_io_uring(self):
         denied = ("io_uring_setup", "io_uring_enter", "io_uring_register")

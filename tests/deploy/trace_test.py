@@ -1,4 +1,5 @@
 """terrace --trace: a file that Perfetto reads, with steps and legs as they were."""
+
 import collections
 import json
 import subprocess
@@ -17,8 +18,17 @@ def traced(*flags):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         done = support.run(
-            support.program("terrace"), "generate", "--prompt", "Once upon a time", "--max-tokens", "5", "--json",
-            "--trace", file, *flags, stderr=subprocess.PIPE,
+            support.program("terrace"),
+            "generate",
+            "--prompt",
+            "Once upon a time",
+            "--max-tokens",
+            "5",
+            "--json",
+            "--trace",
+            file,
+            *flags,
+            stderr=subprocess.PIPE,
         )
         if done.returncode != 0:
             raise AssertionError(done.stderr)
@@ -65,7 +75,13 @@ class Trace(unittest.TestCase):
     def test_the_text_is_the_same_with_and_without(self):
         _, report = traced()
         plain = support.run(
-            support.program("terrace"), "generate", "--prompt", "Once upon a time", "--max-tokens", "5", "--json",
+            support.program("terrace"),
+            "generate",
+            "--prompt",
+            "Once upon a time",
+            "--max-tokens",
+            "5",
+            "--json",
             stderr=subprocess.PIPE,
         )
         self.assertEqual(report["logits_xxh3"], json.loads(plain.stdout)["logits_xxh3"])

@@ -1,4 +1,5 @@
 """What tests of other files look up in the units."""
+
 import re
 import shlex
 
