@@ -1,9 +1,11 @@
-// Bodies of the JSON routes: the first byte chooses the route, the rest is the body. Whatever it is, the answer is JSON
-// with a status that a client can act on, or requests that a scheduler can take.
+// Bodies of the JSON routes: the first byte chooses the route, the rest is the body, or chooses fields and values.
+// Whatever it is, the answer is JSON with a status that a client can act on, or requests that a scheduler can take.
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
+#include "coordinator/serve/api/field_table.h"
 #include "coordinator/serve/api/information.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/unit/coordinator/serve/api/api_under_test.h"
@@ -41,6 +43,34 @@ void generate(api::Route route, const std::string& body) {
 
 void answer(const api::Reply& reply) { check_answer(reply.status, reply.body); }
 
+// Any fields with any values beside what a route needs: by bytes, so that mutations keep the body JSON.
+std::string body_of_fields(std::span<const std::byte> choices) {
+  static const auto values = nlohmann::ordered_json::parse(
+      R"([true, false, -1, 0, 1, 2, 0.5, 1e39, 9223372036854775808, "", "x", "none", "auto", "required", [], [1], ["x"], {},
+          [[1, -100]], {"1": 2}, {"type": "json_object"}, {"type": "enabled"}, {"type": "auto"}, {"effort": "low"},
+          {"type": "function", "function": {"name": "f"}}, [{"type": "function", "function": {"name": "f"}}],
+          [{"role": "user", "content": "a"}], [{"role": "assistant", "content": "a"}], {"include_usage": true},
+          {"enable_thinking": true}, {"type": "string"}, "root ::= [a-z]+"])");
+  nlohmann::ordered_json body{{"prompt", "a"}, {"input", "a"}, {"messages", values[26]}};
+  const auto rows = api::field_rows();
+  for (std::size_t i = 0; i + 1 < choices.size() && i < 32; i += 2)
+    body[std::string(rows[std::to_integer<std::size_t>(choices[i]) % rows.size()].name)] =
+        values[std::to_integer<std::size_t>(choices[i + 1]) % values.size()];
+  return body.dump();
+}
+
+// Only the fields that a route knows: an unknown one ends the reading at once.
+std::string known_body(api::RouteBit route, std::span<const std::byte> choices) {
+  auto body = nlohmann::ordered_json::parse(body_of_fields(choices));
+  for (auto field = body.begin(); field != body.end();) {
+    const bool known = std::ranges::any_of(api::field_rows(), [&](const api::FieldRow& row) {
+      return row.name == field.key() && (row.routes & route) != 0;
+    });
+    field = known ? field + 1 : body.erase(field);
+  }
+  return body.dump();
+}
+
 constexpr std::array kGenerating{api::Route::kChatCompletions, api::Route::kTextCompletions, api::Route::kCompletion,
                                  api::Route::kResponses, api::Route::kMessages};
 
@@ -49,7 +79,10 @@ constexpr std::array kGenerating{api::Route::kChatCompletions, api::Route::kText
 void run_target(std::span<const std::byte> input) {
   if (input.empty()) return;
   const std::string body(reinterpret_cast<const char*>(input.data()) + 1, input.size() - 1);
-  const auto route = std::to_integer<unsigned>(input[0]) % 10;
+  const auto route = std::to_integer<unsigned>(input[0]) % 16;
+  if (route >= 10 && route < 15)
+    return generate(kGenerating[route - 10], known_body(api::RouteBit(1U << (route - 10)), input.subspan(1)));
+  if (route == 15) return generate(kGenerating[0], body_of_fields(input.subspan(1)));
   if (route < kGenerating.size()) return generate(kGenerating[route], body);
   if (route == 5) return answer(api::tokenize(body, server().context));
   if (route == 6) return answer(api::detokenize(body, server().context));
@@ -89,6 +122,9 @@ std::vector<Seed> make_seeds() {
            R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"enable_thinking":true}})"},
           {"count", '\10', R"({"messages":[{"role":"user","content":"a"}],"system":[{"type":"text","text":"s"}]})"},
           {"slot", '\11', R"({"filename":"a.bin"})"},
+          {"fields-chat", '\12', "some fields and values"},
+          {"fields-completion", '\14', "other fields, other values"},
+          {"fields-messages", '\16', "fields by their bytes"},
       }) {
     seeds.push_back({std::string(seed.name) + ".json", to_bytes(std::string(1, seed.route) + seed.body)});
   }

@@ -151,14 +151,13 @@ Output AnswerBase::on_end(std::size_t index, const End& end) {
 Output AnswerBase::on_error(std::size_t index, const Error& error) {
   if (finished_) return {};
   HttpError http = to_http(error);
-  // What the model file's bytes or a peer did is no fault of the request.
-  if (started_ || choices_[index].ids.empty()) return fail(http);
-  http.retry = false;  // work was done
+  http.retry = http.retry && choices_[index].ids.empty();  // never once work was done
   return fail(http);
 }
 
 Output AnswerBase::fail(const HttpError& error) {
-  const Reply reply = to_reply(error, ask().route == kOnMessages ? Dialect::kAnthropic : Dialect::kOpenAi);
+  const Reply reply =
+      to_reply(error, ask().route == kOnMessages ? Dialect::kAnthropic : Dialect::kOpenAi, setup_.request_id);
   Output out{.bytes = {}, .finished = true};
   if (started_) {
     out.bytes = error_event(reply);

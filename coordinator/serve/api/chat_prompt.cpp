@@ -32,10 +32,11 @@ std::optional<HttpError> check_tools(const Ask& ask, const Context& context, con
       }))
     return bad_field("tool_choice", fmt::format("names \"{}\", which is none of the tools", ask.tool_name));
   if (ask.tool_choice == ToolChoice::kNone) return std::nullopt;
-  if (!context.chat_template->reads("tools"))
-    return bad_field("tools", "cannot be used: the model's chat template does not know tools");
-  if (tool_calls::find_family(context.chat_template_source) == nullptr)
+  const tool_calls::Family* family = tool_calls::find_family(context.chat_template_source);
+  if (family == nullptr)
     return bad_field("tools", "cannot be used: the model writes tool calls in a form that this server does not read");
+  if (!context.chat_template->reads("tools") && family->tell_tools == nullptr)
+    return bad_field("tools", "cannot be used: the model's chat template does not know tools");
   return std::nullopt;
 }
 
@@ -91,8 +92,14 @@ struct RenderedPrompt {
 std::optional<HttpError> render(const Ask& ask, const Context& context, Conversation& conversation,
                                 bool generation_prompt, RenderedPrompt& made) {
   const bool with_tools = !conversation.tools->empty() && ask.tool_choice != ToolChoice::kNone;
+  Json tools = with_tools ? *conversation.tools : Json();
+  const tool_calls::Family* family = tool_calls::find_family(context.chat_template_source);
+  if (!context.chat_template->reads("tools") && family != nullptr && family->tell_tools != nullptr) {
+    family->tell_tools(*conversation.messages, with_tools ? tools : Json::array());
+    tools = nullptr;
+  }
   Json variables{{"messages", std::move(*conversation.messages)},
-                 {"tools", with_tools ? *conversation.tools : Json()},
+                 {"tools", std::move(tools)},
                  {"add_generation_prompt", generation_prompt},
                  {"bos_token", special_text(context, context.tokenizer->bos())},
                  {"eos_token", special_text(context, context.tokenizer->eos())}};

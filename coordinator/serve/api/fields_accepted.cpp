@@ -6,30 +6,17 @@ namespace terrace::serve::api {
 namespace {
 
 constexpr std::uint32_t kOpenAi = kOnChat | kOnText | kOnResponses;
-constexpr std::uint32_t kLlama = kOnChat | kOnText | kOnCompletion;
-constexpr std::uint32_t kAnthropic = kOnMessages | kOnCountTokens;
-constexpr std::uint32_t kGenerating = kOpenAi | kOnCompletion | kOnMessages;
 constexpr std::uint32_t kEvery = std::numeric_limits<std::uint32_t>::max();
-
-constexpr ReadableRow accepted(std::string_view name, std::uint32_t routes, std::string_view note) {
-  return {{name, routes, FieldKind::kAccepted, note}};
-}
-constexpr ReadableRow neutral(std::string_view name, std::uint32_t routes, std::string_view values) {
-  return {{name, routes, FieldKind::kNeutral, values}, nullptr, values};
-}
-constexpr ReadableRow refused(std::string_view name, std::uint32_t routes, std::string_view why) {
-  return {{name, routes, FieldKind::kRefused, why}};
-}
 
 const ReadableRow kRows[] = {
     accepted("model", kEvery, "the model that is loaded answers, and answers name it"),
-    accepted("user", kGenerating | kAnthropic, "asks for no behaviour"),
+    accepted("user", kGenerating | kAnthropicFields, "asks for no behaviour"),
     accepted("metadata", kGenerating & ~kOnResponses, "asks for no behaviour"),
     accepted("store", kOpenAi, "nothing is stored"),
     accepted("service_tier", kGenerating, "there is one"),
     accepted("safety_identifier", kGenerating, "asks for no behaviour"),
     accepted("prompt_cache_key", kGenerating, "prefixes are found by themselves"),
-    accepted("cache_control", kAnthropic, "prefixes are found by themselves"),
+    accepted("cache_control", kAnthropicFields, "prefixes are found by themselves"),
 
     neutral("modalities", kOnChat, R"([["text"]])"),
     neutral("verbosity", kOnChat, R"(["medium"])"),
@@ -40,13 +27,13 @@ const ReadableRow kRows[] = {
     neutral("include", kOnResponses, "[[]]"),
     neutral("top_logprobs", kOnResponses, "[0]"),
     neutral("truncation", kOnResponses, R"(["disabled"])"),
-    neutral("mcp_servers", kAnthropic, "[[]]"),
-    neutral("image_data", kLlama, "[[]]"),
-    neutral("lora", kLlama, "[[]]"),
-    neutral("speculative.types", kLlama, R"(["none"])"),
-    neutral("speculative.n_max", kLlama, "[0]"),
-    neutral("speculative.n_min", kLlama, "[0]"),
-    neutral("speculative.p_min", kLlama, "[0]"),
+    neutral("mcp_servers", kAnthropicFields, "[[]]"),
+    neutral("image_data", kLlamaFields, "[[]]"),
+    neutral("lora", kLlamaFields, "[[]]"),
+    neutral("speculative.types", kLlamaFields, R"(["none"])"),
+    neutral("speculative.n_max", kLlamaFields, "[0]"),
+    neutral("speculative.n_min", kLlamaFields, "[0]"),
+    neutral("speculative.p_min", kLlamaFields, "[0]"),
     neutral("thinking_forced_open", kOnChat, "[false]"),
     neutral("parse_tool_calls", kOnChat, "[true]"),
 
@@ -58,16 +45,18 @@ const ReadableRow kRows[] = {
     refused("moderation", kOpenAi, "there is no moderation here"),
     refused("prompt_cache_retention", kOpenAi, "how long prefixes are kept is the server's setting"),
     refused("chat_template", kOnChat | kOnApplyTemplate, "the model's own template is used"),
-    refused("system_prompt", kLlama, "put it into the prompt"),
+    refused("system_prompt", kLlamaFields, "put it into the prompt"),
     refused("conversation", kOnResponses, "nothing is stored: send the whole input"),
     refused("previous_response_id", kOnResponses, "nothing is stored: send the whole input"),
     refused("prompt", kOnResponses, "there are no stored prompts: use input and instructions"),
-    refused("context_management", kOnResponses | kAnthropic, "a context that is full is an error"),
+    refused("context_management", kOnResponses | kAnthropicFields, "a context that is full is an error"),
     refused("max_tool_calls", kOnResponses, "this server calls no tools"),
-    refused("container", kAnthropic, "this server runs no code"),
-    refused("inference_geo", kAnthropic, "there is one place"),
-    refused("output_config", kAnthropic, "use another route for schemas: /v1/chat/completions with response_format"),
-    refused("output_format", kAnthropic, "use another route for schemas: /v1/chat/completions with response_format"),
+    refused("container", kAnthropicFields, "this server runs no code"),
+    refused("inference_geo", kAnthropicFields, "there is one place"),
+    refused("output_config", kAnthropicFields,
+            "use another route for schemas: /v1/chat/completions with response_format"),
+    refused("output_format", kAnthropicFields,
+            "use another route for schemas: /v1/chat/completions with response_format"),
 };
 
 }  // namespace

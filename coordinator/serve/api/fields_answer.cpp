@@ -9,8 +9,6 @@
 namespace terrace::serve::api {
 namespace {
 
-constexpr std::uint32_t kGenerating = kOnChat | kOnText | kOnCompletion | kOnResponses | kOnMessages;
-constexpr std::uint32_t kLlama = kOnChat | kOnText | kOnCompletion;
 constexpr std::uint32_t kMaxProbs = 100;       // of llama-server's n_probs
 constexpr std::uint32_t kMaxTopLogprobs = 20;  // as OpenAI has it
 constexpr std::size_t kMaxResponseFields = 64;
@@ -133,28 +131,24 @@ Status text_options(const Json& value, Ask& ask, const Context& context) {
   return format == nullptr ? Status{} : response_format(*format, ask, context);
 }
 
-constexpr ReadableRow honoured(std::string_view name, std::uint32_t routes, auto read, std::string_view note) {
-  return {{name, routes, FieldKind::kHonoured, note}, read};
-}
-
 const ReadableRow kRows[] = {
     honoured("stream", kGenerating, flag<&Ask::stream>, "text/event-stream; false"),
     honoured("stream_options", kOnChat | kOnText, stream_options, "{\"include_usage\": true}"),
     honoured("return_progress", kOnChat | kOnCompletion, flag<&Ask::return_progress>,
              "streams tell how much of the prompt is done; false"),
-    honoured("timings_per_token", kLlama, flag<&Ask::timings_per_token>, "timings in each chunk; false"),
+    honoured("timings_per_token", kLlamaFields, flag<&Ask::timings_per_token>, "timings in each chunk; false"),
     honoured("return_tokens", kOnCompletion, flag<&Ask::return_tokens>, "the ids of the answer's tokens; false"),
     honoured("n", kOnChat | kOnText, choices, "choices, 1 to the number of slots"),
-    honoured("n_cmpl", kLlama, choices, "the same"),
-    honoured("n_probs", kLlama, n_probs, "0 to 100 candidates with each token; 0"),
+    honoured("n_cmpl", kLlamaFields, choices, "the same"),
+    honoured("n_probs", kLlamaFields, n_probs, "0 to 100 candidates with each token; 0"),
     honoured("logprobs", kOnChat, flag<&Ask::logprobs>, "false"),
     honoured("top_logprobs", kOnChat, top_logprobs, "0 to 20; needs logprobs"),
     honoured("logprobs", kOnText, text_logprobs, "0 to 20 candidates with each token"),
     honoured("echo", kOnText, flag<&Ask::echo>, "the prompt begins the text; false"),
     honoured("response_fields", kOnCompletion, response_fields, "which fields of the last object are wanted"),
-    honoured("cache_prompt", kLlama, flag<&Ask::cache_prompt>, "computed prefixes are used again; true"),
-    honoured("id_slot", kLlama, slot, "waits for this slot; -1: any"),
-    honoured("sse_ping_interval", kLlama, ping_interval, "30; 0 and -1: no pings"),
+    honoured("cache_prompt", kLlamaFields, flag<&Ask::cache_prompt>, "computed prefixes are used again; true"),
+    honoured("id_slot", kLlamaFields, slot, "waits for this slot; -1: any"),
+    honoured("sse_ping_interval", kLlamaFields, ping_interval, "30; 0 and -1: no pings"),
     honoured("response_format", kOnChat | kOnText | kOnCompletion, response_format, "text, json_object or json_schema"),
     honoured("text", kOnResponses, text_options, "{\"format\": as response_format, \"verbosity\": \"medium\"}"),
 };

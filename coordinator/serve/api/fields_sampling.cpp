@@ -11,8 +11,6 @@ namespace {
 
 using sampler::SamplingOptions;
 
-constexpr std::uint32_t kGenerating = kOnChat | kOnText | kOnCompletion | kOnResponses | kOnMessages;
-constexpr std::uint32_t kLlama = kOnChat | kOnText | kOnCompletion;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kMaxStops = 64;
 constexpr std::size_t kMaxStopBytes = 4096;
@@ -137,13 +135,6 @@ Status json_schema(const Json& value, Ask& ask, const Context&) {
   return {};
 }
 
-constexpr ReadableRow honoured(std::string_view name, std::uint32_t routes, auto read, std::string_view note) {
-  return {{name, routes, FieldKind::kHonoured, note}, read};
-}
-constexpr ReadableRow neutral(std::string_view name, std::string_view values) {
-  return {{name, kLlama, FieldKind::kNeutral, values}, nullptr, values};
-}
-
 constexpr NumberRange kZeroUp{0, kFiniteFloat.high};
 constexpr NumberRange kZeroToOne{0, 1};
 constexpr NumberRange kAboveZero{0, kFiniteFloat.high, false};
@@ -165,46 +156,46 @@ const ReadableRow kRows[] = {
     honoured("repeat_last_n", kGenerating, count<&SamplingOptions::repeat_last_n, -1>,
              "tokens that penalties look at; -1: all, 0: none; 64"),
     honoured("seed", kGenerating, seed, "0 or more; -1: a random one, which the answer tells"),
-    honoured("logit_bias", kLlama | kOnResponses, logit_bias,
+    honoured("logit_bias", kLlamaFields | kOnResponses, logit_bias,
              "{\"ID\": BIAS}, or pairs [ID or TEXT, BIAS]; -100 to 100; -100 and false: never"),
-    honoured("stop", kLlama | kOnResponses, stop, "a string, or an array of at most 64"),
+    honoured("stop", kLlamaFields | kOnResponses, stop, "a string, or an array of at most 64"),
     honoured("stop_sequences", kOnMessages, stop, "an array of at most 64 strings"),
-    honoured("max_tokens", kLlama, max_tokens_or_all, "-1: until the context is full, the default"),
+    honoured("max_tokens", kLlamaFields, max_tokens_or_all, "-1: until the context is full, the default"),
     honoured("max_completion_tokens", kOnChat, max_tokens_or_all, "the same"),
-    honoured("n_predict", kLlama, max_tokens_or_all, "the same"),
+    honoured("n_predict", kLlamaFields, max_tokens_or_all, "the same"),
     honoured("max_tokens", kOnMessages, max_tokens_at_least_one, "1 or more; without it, until the context is full"),
     honoured("max_output_tokens", kOnResponses, max_tokens_at_least_one, "1 or more"),
-    honoured("t_max_predict_ms", kLlama, max_predict_ms,
+    honoured("t_max_predict_ms", kLlamaFields, max_predict_ms,
              "ends the text at the first line break after so many milliseconds; 0 and -1: never"),
-    honoured("ignore_eos", kLlama, ignore_eos, "the model's end tokens are never chosen; false"),
-    honoured("grammar", kLlama, grammar, "GBNF; excludes json_schema and response_format"),
-    honoured("json_schema", kLlama, json_schema, "a JSON schema; excludes grammar and response_format"),
-    neutral("typical_p", "[1]"),
-    neutral("mirostat", "[0]"),
-    neutral("mirostat_tau", "[5]"),
-    neutral("mirostat_eta", "[0.1]"),
-    neutral("dry_multiplier", "[0]"),
-    neutral("dry_base", "[1.75]"),
-    neutral("dry_allowed_length", "[2]"),
-    neutral("dry_penalty_last_n", "[-1, 0, 64]"),
-    neutral("dry_sequence_breakers", kBreakers),
-    neutral("xtc_probability", "[0]"),
-    neutral("xtc_threshold", "[0.1]"),
-    neutral("top_n_sigma", "[-1, 0]"),
-    neutral("dynatemp_range", "[0]"),
-    neutral("dynatemp_exponent", "[1]"),
-    neutral("adaptive_target", "[-1]"),
-    neutral("adaptive_decay", "[0.9]"),
-    neutral("min_keep", "[0]"),
-    neutral("samplers", kSamplers),
-    neutral("n_keep", "[0]"),
-    neutral("n_discard", "[0]"),
-    neutral("n_indent", "[0]"),
-    neutral("post_sampling_probs", "[false]"),
-    neutral("backend_sampling", "[false]"),
-    neutral("grammar_lazy", "[false]"),
-    neutral("grammar_triggers", "[[]]"),
-    neutral("preserved_tokens", "[[]]"),
+    honoured("ignore_eos", kLlamaFields, ignore_eos, "the model's end tokens are never chosen; false"),
+    honoured("grammar", kLlamaFields, grammar, "GBNF; excludes json_schema and response_format"),
+    honoured("json_schema", kLlamaFields, json_schema, "a JSON schema; excludes grammar and response_format"),
+    neutral("typical_p", kLlamaFields, "[1]"),
+    neutral("mirostat", kLlamaFields, "[0]"),
+    neutral("mirostat_tau", kLlamaFields, "[5]"),
+    neutral("mirostat_eta", kLlamaFields, "[0.1]"),
+    neutral("dry_multiplier", kLlamaFields, "[0]"),
+    neutral("dry_base", kLlamaFields, "[1.75]"),
+    neutral("dry_allowed_length", kLlamaFields, "[2]"),
+    neutral("dry_penalty_last_n", kLlamaFields, "[-1, 0, 64]"),
+    neutral("dry_sequence_breakers", kLlamaFields, kBreakers),
+    neutral("xtc_probability", kLlamaFields, "[0]"),
+    neutral("xtc_threshold", kLlamaFields, "[0.1]"),
+    neutral("top_n_sigma", kLlamaFields, "[-1, 0]"),
+    neutral("dynatemp_range", kLlamaFields, "[0]"),
+    neutral("dynatemp_exponent", kLlamaFields, "[1]"),
+    neutral("adaptive_target", kLlamaFields, "[-1]"),
+    neutral("adaptive_decay", kLlamaFields, "[0.9]"),
+    neutral("min_keep", kLlamaFields, "[0]"),
+    neutral("samplers", kLlamaFields, kSamplers),
+    neutral("n_keep", kLlamaFields, "[0]"),
+    neutral("n_discard", kLlamaFields, "[0]"),
+    neutral("n_indent", kLlamaFields, "[0]"),
+    neutral("post_sampling_probs", kLlamaFields, "[false]"),
+    neutral("backend_sampling", kLlamaFields, "[false]"),
+    neutral("grammar_lazy", kLlamaFields, "[false]"),
+    neutral("grammar_triggers", kLlamaFields, "[[]]"),
+    neutral("preserved_tokens", kLlamaFields, "[[]]"),
 };
 
 }  // namespace

@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::uint32_t kPrompts = kOnText | kOnCompletion;
 constexpr std::uint32_t kChats = kOnChat | kOnApplyTemplate;
-constexpr std::uint32_t kAnthropic = kOnMessages | kOnCountTokens;
-constexpr std::uint32_t kTemplated = kChats | kAnthropic | kOnResponses;
+constexpr std::uint32_t kTemplated = kChats | kAnthropicFields | kOnResponses;
 constexpr std::size_t kMaxItems = 10'000;  // messages, tools
 
 template <bool Ask::*Member>
@@ -158,26 +157,22 @@ Status file_name(const Json& value, Ask& ask, const Context&) {
   return must_be("a plain file name: letters, digits, '.', '_', '-', not beginning with '.'", value);
 }
 
-constexpr ReadableRow honoured(std::string_view name, std::uint32_t routes, auto read, std::string_view note) {
-  return {{name, routes, FieldKind::kHonoured, note}, read};
-}
-
 const ReadableRow kRows[] = {
     honoured("prompt", kPrompts, keep<&Ask::prompt>, "a string, token ids, both mixed, or an array of these"),
     honoured("messages", kTemplated & ~kOnResponses, keep_array<&Ask::messages>, "text only"),
-    honoured("system", kAnthropic, keep<&Ask::system>, "a string or text blocks"),
+    honoured("system", kAnthropicFields, keep<&Ask::system>, "a string or text blocks"),
     honoured("input", kOnResponses, keep<&Ask::input>,
              "a string, or items: message, function_call, "
              "function_call_output, reasoning"),
     honoured("instructions", kOnResponses, keep_string<&Ask::instructions>, "a system message"),
     honoured("tools", kTemplated, keep_array<&Ask::tools>, "functions only"),
     honoured("tool_choice", kChats | kOnResponses, tool_choice, "auto, none, required, or a function by name"),
-    honoured("tool_choice", kAnthropic, anthropic_tool_choice, "of type auto, any, tool or none"),
+    honoured("tool_choice", kAnthropicFields, anthropic_tool_choice, "of type auto, any, tool or none"),
     honoured("parallel_tool_calls", kChats | kOnResponses, flag<&Ask::parallel_tool_calls>, "true"),
     honoured("chat_template_kwargs", kTemplated, keep_object<&Ask::template_arguments>, "variables of the template"),
     honoured("reasoning_effort", kChats, reasoning_effort, "where the template knows it; none: no reasoning"),
     honoured("reasoning", kOnResponses, reasoning, "{\"effort\": as reasoning_effort}"),
-    honoured("thinking", kAnthropic, thinking, "of type enabled, disabled or adaptive, without a budget"),
+    honoured("thinking", kAnthropicFields, thinking, "of type enabled, disabled or adaptive, without a budget"),
     honoured("reasoning_budget", kChats, reasoning_budget, "-1 or 0"),
     honoured("thinking_budget_tokens", kChats, reasoning_budget, "-1 or 0"),
     honoured("reasoning_format", kChats, reasoning_format,

@@ -85,10 +85,10 @@ ReadGeneration read_generation(Route route, std::string_view body, const Context
   setup.context = &context;
   setup.request_id = request_id;
   if (auto error = read_fields(form.bit, body, context, setup.ask))
-    return {.generation = {}, .refusal = to_reply(*error, dialect)};
+    return {.generation = {}, .refusal = to_reply(*error, dialect, request_id)};
   std::shared_ptr<const sampler::Grammar> grammar;
   if (auto error = make_prompts(form.chat, context, setup, grammar))
-    return {.generation = {}, .refusal = to_reply(*error, dialect)};
+    return {.generation = {}, .refusal = to_reply(*error, dialect, request_id)};
   make_seeds(context, setup);
 
   Generation generation;

@@ -67,13 +67,14 @@ HttpError to_http(const Error& error) {
   }
 }
 
-Reply to_reply(const HttpError& error, Dialect dialect) {
+Reply to_reply(const HttpError& error, Dialect dialect, std::string_view request_id) {
   Reply reply;
   reply.status = error.status;
   if (error.retry) reply.retry_after_s = kRetryAfterSeconds;
   Json body;
   if (dialect == Dialect::kAnthropic) {
     body = {{"type", "error"}, {"error", Json{{"type", type_of(error.status).anthropic}, {"message", error.message}}}};
+    if (!request_id.empty()) body["request_id"] = request_id;
   } else {
     Json inner{{"code", error.status}, {"message", error.message}, {"type", error.type}};
     if (!error.field.empty()) inner["param"] = error.field;

@@ -42,7 +42,8 @@ struct HttpError {
 // unavailable_error with Retry-After, kRefused (the server is stopping) 503 without; everything else 500 server_error.
 HttpError to_http(const Error& error);
 
-Reply to_reply(const HttpError& error, Dialect dialect);
+// `request_id` stands in Anthropic's form, where it is given.
+Reply to_reply(const HttpError& error, Dialect dialect, std::string_view request_id = {});
 inline Reply to_reply(const Error& error, Dialect dialect = Dialect::kOpenAi) {
   return to_reply(to_http(error), dialect);
 }

@@ -11,11 +11,16 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 
 #include "coordinator/serve/tool_calls/reply_parser.h"
 
 namespace terrace::serve::tool_calls {
 
 std::unique_ptr<ReplyParser> make_hermes_parser(const ParserOptions& options);
+
+// Family::tell_tools. Tools go into the system message, which is made where there is none; calls into the content of
+// their message; answers of tools are messages of the user within <tool_response>, neighbours joined.
+void tell_hermes_tools(nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools);
 
 }  // namespace terrace::serve::tool_calls

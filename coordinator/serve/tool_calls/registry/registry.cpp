@@ -17,10 +17,12 @@ struct Row {
   std::array<std::string_view, 2> lacks;
 };
 
-constexpr Family kHermes{"hermes", make_hermes_parser, "<think>", "</think>", "<tool_call>", "</tool_call>"};
+constexpr Family kHermes{"hermes",      make_hermes_parser, "<think>",        "</think>",
+                         "<tool_call>", "</tool_call>",     tell_hermes_tools};
 
 constexpr Row kRows[] = {
     {kHermes, {"<tool_call>"}, {"<function=", "<arg_key>"}},
+    {kHermes, {"<|im_start|>"}, {"<tool_call>", "tools"}},  // ChatML without tools: they are told in a message
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "coordinator/serve/tool_calls/reply_parser.h"
@@ -14,10 +14,14 @@ struct Family {
   std::unique_ptr<ReplyParser> (*make)(const ParserOptions& options);
   // The marks, for prompts that must end within a call or after thought.
   std::string_view think, think_end, call, call_end;
+  // For templates that do not know tools: writes the tools, and what was called and answered so far, into the messages
+  // themselves. Null: the family needs a template that does. Messages and tools as OpenAI's chat has them, arguments as
+  // objects; `tools` may be empty.
+  void (*tell_tools)(nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools);
 };
 
-// The family in whose manner `template_source` (Jinja, as the model file carries it) writes tool calls; null: it writes
-// none, or in a manner that no parser here reads.
+// The family in whose manner `template_source` (Jinja, as the model file carries it) writes tool calls, or in whose
+// manner a model with such turns is asked for them; null: there is none, or none that a parser here reads.
 const Family* find_family(std::string_view template_source);
 
 // For replies of templates without a family: reasoning is split off where asked, calls are never found.

@@ -199,6 +199,29 @@ TEST_F(Answers, ForcedCall_IsBegunByThePromptAndHeldByAGrammar) {
   }
 }
 
+TEST_F(Answers, ForcedCall_KeepsTheReferencesOfItsSchema) {
+  const Json fields = Json::parse(R"({"messages": [], "tool_choice": "required", "tools": [
+      {"type": "function", "function": {"name": "g"}},
+      {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}},
+       "required": ["x"], "additionalProperties": false, "$defs": {"n": {"enum": [7]}}}}}]})");
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+}
+
+TEST_F(Answers, TemplateWithoutTools_HasThemInTheSystemMessage) {
+  const char* const source =
+      "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{{ '\n' }}{% endfor %}";
+  const auto plain = text::jinja::Template::compile(source);
+  server_.context.chat_template = &*plain;
+  server_.context.chat_template_source = source;
+  const Json fields{{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}, {"tools", kTools}};
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+  const auto prompt = server_.context.tokenizer->decode(read.generation->requests[0].prompt, {});
+  EXPECT_THAT(*prompt, testing::StartsWith("<|im_start|>system\nYou may call these functions"));
+  EXPECT_EQ(Json::parse(chat({{"tools", kTools}}, kCall).bytes)["choices"][0]["finish_reason"], "tool_calls");
+}
+
 TEST_F(Answers, ConstrainedTextAfterAnOpenThought_EndsTheThoughtFirst) {
   const Json fields{{"messages", Json::array()},
                     {"chat_template_kwargs", {{"enable_thinking", true}}},

@@ -75,6 +75,7 @@ TEST(RequestBody, ErrorsOfMessages_HaveTheirShape) {
   const auto body = test::Json::parse(test::play(Route::kMessages, std::string("{}"), server).bytes);
   EXPECT_EQ(body["type"], "error");
   EXPECT_EQ(body["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(body["request_id"], "req-1");
   EXPECT_THAT(body["error"]["message"].get<std::string>(), HasSubstr("'messages' is required"));
 }
 

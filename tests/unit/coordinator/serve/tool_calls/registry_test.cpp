@@ -17,6 +17,13 @@ TEST(ToolCallFamilies, TemplatesWithOtherCalls_HaveNone) {
     EXPECT_EQ(find_family(source), nullptr) << source;
 }
 
+TEST(ToolCallFamilies, ChatMlWithoutTools_IsHermesThatIsTold) {
+  const Family* family = find_family("<|im_start|>{{ message.role }}");
+  ASSERT_NE(family, nullptr);
+  EXPECT_NE(family->tell_tools, nullptr);
+  EXPECT_EQ(find_family("<|im_start|>{{ tools }}[CALL]"), nullptr);
+}
+
 TEST(ToolCallFamilies, WithoutFamily_ReasoningIsSplitAndCallsAreText) {
   const auto parser = plain_family().make({.tools = false, .reasoning = true});
   std::vector<Delta> deltas;

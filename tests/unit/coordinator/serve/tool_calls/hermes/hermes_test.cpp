@@ -1,7 +1,9 @@
 #include "coordinator/serve/tool_calls/hermes/hermes.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <string_view>
@@ -153,6 +155,28 @@ TEST(HermesParser, TextThatCannotBeAMark_IsNotHeldBack) {
   EXPECT_EQ(summary(deltas), "C(Hello)");
   parser->push("p>", deltas);
   EXPECT_EQ(summary(deltas), "C(Hello <top>)");
+}
+
+TEST(HermesTools, AreToldInTheMessages) {
+  using Json = nlohmann::ordered_json;
+  Json messages = Json::parse(R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"x": 1}}}]},
+      {"role": "tool", "content": "r", "tool_call_id": "1"}, {"role": "tool", "content": "s", "tool_call_id": "2"},
+      {"role": "user", "content": "b"}])");
+  Json history = messages;
+  tell_hermes_tools(history, Json::array());
+  EXPECT_EQ(history, Json::parse(R"([{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "<tool_call>\n{\"name\":\"f\",\"arguments\":{\"x\":1}}\n</tool_call>"},
+      {"role": "user", "content": "<tool_response>\nr\n</tool_response>\n<tool_response>\ns\n</tool_response>"},
+      {"role": "user", "content": "b"}])"));
+  tell_hermes_tools(messages, Json::parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+  ASSERT_EQ(messages.size(), 5U);
+  EXPECT_EQ(messages[0]["role"], "system");
+  EXPECT_THAT(messages[0]["content"].get<std::string>(),
+              testing::HasSubstr(R"({"type":"function","function":{"name":"f"}})"));
+  Json with_system = Json::parse(R"([{"role": "system", "content": "S"}])");
+  tell_hermes_tools(with_system, Json::array({Json::object()}));
+  EXPECT_THAT(with_system[0]["content"].get<std::string>(), testing::StartsWith("S\n\nYou may call"));
 }
 
 }  // namespace
