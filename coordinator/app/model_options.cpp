@@ -47,6 +47,12 @@ void add_activations_option(OptionTable& table, ModelOptions* options) {
                    "f32 is for checking only: slow, and not with nodes");
 }
 
+void add_trace_option(OptionTable& table, ModelOptions* options) {
+  table.add("trace", &options->trace, "write what each step and each leg did when, for ui.perfetto.dev; up to 1G")
+      .value_name("FILE")
+      .default_text("none");
+}
+
 void add_model_options(OptionTable& table, ModelOptions* options) {
   add_file_options(table, options);
   table.add("ctx-size", &options->context, "positions a sequence may have, 0: the model's; memory is taken as needed");

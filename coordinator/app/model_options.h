@@ -31,6 +31,8 @@ struct ModelOptions {
   kernels::KvType kv = kernels::KvType::kF16;
   kernels::Activations activations = kernels::Activations::kQuantised;
   std::uint32_t batch = 512;
+  std::filesystem::path trace;  // of steps by leg; empty: none
+  std::uint32_t streams = 1;    // sequences that may be open at once
   bool quiet = false;
   bool json = false;
 };
@@ -39,6 +41,8 @@ struct ModelOptions {
 void add_model_options(OptionTable& table, ModelOptions* options);
 // --activations alone.
 void add_activations_option(OptionTable& table, ModelOptions* options);
+// --trace alone.
+void add_trace_option(OptionTable& table, ModelOptions* options);
 // --model and --quiet alone, for commands that only read the file.
 void add_file_options(OptionTable& table, ModelOptions* options);
 // --isa alone.

@@ -1,5 +1,6 @@
 #include "coordinator/app/placement.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -49,6 +50,8 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   trunk.context = options.context;
   trunk.kv = options.kv;
   trunk.max_rows = options.batch;
+  // Beside what is asked for the one that a conversation goes on in when its template writes it anew.
+  trunk.max_streams = std::max(options.streams, 2u);
   trunk.isa = options.isa;
   trunk.activations = options.activations;
   trunk.shift = experts.shift;
@@ -116,6 +119,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   if (placement.card) input.card = planner::describe(*placement.card, dense);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
+  // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
+  if (options.streams > 1) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;
 }
 

@@ -19,6 +19,18 @@ std::uint64_t CacheShape::bytes_per_position() const {
   return std::uint64_t{n_layers} * n_kv_heads * (std::uint64_t{key_dim} + value_dim) * kernels::bytes(type);
 }
 
+void CacheShape::clear_beyond(std::span<std::byte> block, std::size_t positions) const {
+  const std::size_t element = kernels::bytes(type);
+  const std::size_t unused = kKvBlockPositions - positions;
+  std::byte* at = block.data();
+  for (std::uint32_t head = 0; head < n_layers * n_kv_heads; ++head) {
+    for (std::uint32_t d = 0; d < key_dim; ++d, at += kKvBlockPositions * element)  // K [key_dim, positions]
+      std::memset(at + positions * element, 0, unused * element);
+    std::memset(at + positions * value_dim * element, 0, unused * value_dim * element);  // V [positions, value_dim]
+    at += kKvBlockPositions * value_dim * element;
+  }
+}
+
 Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks)
     : shape_(shape),
       context_(context),

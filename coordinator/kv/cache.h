@@ -30,6 +30,9 @@ struct CacheShape {
 
   std::uint64_t bytes_per_position() const;  // over all layers and heads
   std::uint64_t block_bytes() const { return bytes_per_position() * kernels::kKvBlockPositions; }
+  // Zeroes what a block's bytes hold beyond its first `positions`: nobody wrote that.
+  void clear_beyond(std::span<std::byte> block, std::size_t positions) const;
+  bool operator==(const CacheShape&) const = default;
 };
 
 // One KV head of one layer of one block.

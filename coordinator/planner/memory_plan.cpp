@@ -244,12 +244,14 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
   }
   if (input.card) plan.legs.push_back(plan_card(input, *input.card));
   const LegPlan& host = plan.legs.front();
-  if (host.cache_bytes == 0 && host.fits()) {
+  if (host.fits()) {
     const HostLimits limits = limits_of(input.host);
-    const std::uint64_t room =
-        std::min(limits.all - host.needs, limits.taken - host.staging_bytes - host.scratch_bytes);
-    plan.room_for_positions = std::min<std::uint64_t>(positions_in(input.info, room), input.info.context);
+    plan.room_for_cache = std::min(limits.all - (host.needs - host.cache_bytes),
+                                   limits.taken - host.staging_bytes - host.scratch_bytes);
   }
+  if (host.cache_bytes == 0 && host.fits())
+    plan.room_for_positions =
+        std::min<std::uint64_t>(positions_in(input.info, plan.room_for_cache), input.info.context);
   return plan;
 }
 

@@ -46,6 +46,8 @@ struct MemoryPlan {
   std::vector<LegPlan> legs;  // host first, a card last
   // Positions that this machine's rest has room for, where --ctx-size asks for none: they are taken as needed.
   std::optional<std::uint64_t> room_for_positions;
+  // Bytes that this machine has for keys and values, those that were asked for included; 0 where the plan does not fit.
+  std::uint64_t room_for_cache = 0;
 
   bool fits() const;
   // kOutOfMemory with every leg's refusal; ok where it fits.

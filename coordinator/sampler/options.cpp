@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <unordered_set>
 
 #include "coordinator/sampler/sampler.h"
 
@@ -44,6 +45,21 @@ Status validate(const SamplingOptions& options) {
   TERRACE_RETURN_IF_ERROR(check("--presence-penalty", options.presence_penalty, any));
   TERRACE_RETURN_IF_ERROR(check("--frequency-penalty", options.frequency_penalty, any));
   return check("--repeat-last-n", options.repeat_last_n, -1, "-1 looks at the whole history");
+}
+
+Status validate(std::span<const LogitBias> biases, std::size_t vocab_size) {
+  std::unordered_set<std::int32_t> seen;
+  for (const LogitBias& bias : biases) {
+    if (bias.token < 0 || static_cast<std::size_t>(bias.token) >= vocab_size)
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("logit_bias names token {}; the vocabulary has 0 to {}", bias.token, vocab_size - 1));
+    if (!(bias.bias >= LogitBias::kBan && bias.bias <= -LogitBias::kBan))
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("logit_bias of token {} is {}; allowed is -100 to 100", bias.token, bias.bias));
+    if (!seen.insert(bias.token).second)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("logit_bias names token {} twice", bias.token));
+  }
+  return {};
 }
 
 }  // namespace terrace::sampler

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "common/base/finite.h"
 #include "coordinator/sampler/philox.h"
@@ -15,6 +16,8 @@ namespace {
 // A candidate is one integer, so that sorting keys upwards sorts (logit falling, id rising): the id below, and above it
 // the logit's bits, mapped so that their order as integers is the order of the floats, and inverted.
 constexpr std::uint32_t kSign = 0x80000000u;
+// The key of a token that is no candidate: that of no finite logit.
+constexpr std::uint64_t kBanned = ~std::uint64_t{0};
 
 std::uint64_t key_of(float logit, std::size_t id) {
   const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);  // -0 + 0 = +0: equal, so the id decides
@@ -28,6 +31,10 @@ float logit_of(std::uint64_t key) {
 }
 
 std::int32_t id_of(std::uint64_t key) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(key)); }
+
+bool is_candidate(std::span<const std::uint64_t> mask, std::size_t id) {
+  return mask.empty() || (mask[id / 64] >> id % 64 & 1) != 0;
+}
 
 Error not_finite(std::size_t id, float value, const char* when) {
   return Error(ErrorCode::kNotFinite, fmt::format("the logit of token {} is {} (bits 0x{:08x}){}", id, value,
@@ -52,10 +59,12 @@ double uniform(std::uint64_t seed, std::uint64_t token_index) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops)
-    : options_(options), ops_(ops) {
+Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
+                 std::vector<LogitBias> biases)
+    : options_(options), ops_(ops), biases_(std::move(biases)) {
   TERRACE_CHECK(validate(options).ok(), "sampling options that were not validated");
   TERRACE_CHECK(vocab_size >= 1 && vocab_size < kSign, "a vocabulary size out of range");
+  TERRACE_CHECK(validate(biases_, vocab_size).ok(), "biases that were not validated");
   keys_.resize(vocab_size);
   scaled_.resize(vocab_size);
   weights_.resize(vocab_size);
@@ -68,18 +77,22 @@ bool Sampler::has_penalties() const {
 }
 
 Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_t token_index,
-                                     std::span<const std::int32_t> history) {
-  TERRACE_CHECK(logits.size() == keys_.size(), "logits of another vocabulary");
+                                     std::span<const std::int32_t> history, Mask mask) {
+  const std::size_t vocab_size = keys_.size();
+  TERRACE_CHECK(logits.size() == vocab_size, "logits of another vocabulary");
+  TERRACE_CHECK(mask.empty() || mask.size() == (vocab_size + 63) / 64, "a mask of another vocabulary");
   TERRACE_RETURN_IF_ERROR(check_finite(logits));
   const bool is_greedy = options_.temperature == 0.0f;
-  if (is_greedy && !has_penalties())
-    return static_cast<std::int32_t>(ops_.largest(logits.data(), logits.size()));  // the first of equal ones
+  if (is_greedy && !has_penalties() && biases_.empty() && mask.empty())
+    return static_cast<std::int32_t>(ops_.largest(logits.data(), vocab_size));  // the first of equal ones
 
-  for (std::size_t id = 0; id < logits.size(); ++id) keys_[id] = key_of(logits[id], id);
-  if (has_penalties()) TERRACE_RETURN_IF_ERROR(penalise(logits, history));
-  if (is_greedy) return id_of(*std::ranges::min_element(keys_));
+  for (std::size_t id = 0; id < vocab_size; ++id) keys_[id] = key_of(logits[id], id);
+  TERRACE_RETURN_IF_ERROR(add_biases(logits, mask));
+  if (has_penalties()) TERRACE_RETURN_IF_ERROR(penalise(vocab_size, history, mask));
+  TERRACE_ASSIGN_OR_RETURN(std::size_t n, gather_candidates(mask));
+  if (is_greedy) return id_of(*std::min_element(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(n)));
 
-  std::size_t n = sort_candidates();
+  n = sort_candidates(n);
   weigh(n, 1.0f);  // the two filters look at the distribution before the temperature
   n = apply_min_p(apply_top_p(n));
   weigh(n, options_.temperature);
@@ -92,34 +105,71 @@ Status Sampler::check_finite(std::span<const float> logits) const {
   return not_finite(static_cast<std::size_t>(bad - logits.begin()), *bad, "");
 }
 
+// Rewrites the keys of the tokens that have a bias.
+Status Sampler::add_biases(std::span<const float> logits, Mask mask) {
+  for (const LogitBias& bias : biases_) {
+    const auto id = static_cast<std::size_t>(bias.token);
+    if (!is_candidate(mask, id)) continue;
+    if (bias.bias <= LogitBias::kBan) {
+      keys_[id] = kBanned;
+      continue;
+    }
+    const float logit = logits[id] + bias.bias;
+    if (!is_finite(logit)) return not_finite(id, logit, " after its bias");
+    keys_[id] = key_of(logit, id);
+  }
+  return {};
+}
+
 // Rewrites the keys of the tokens in the history's last places.
-Status Sampler::penalise(std::span<const float> logits, std::span<const std::int32_t> history) {
+Status Sampler::penalise(std::size_t vocab_size, std::span<const std::int32_t> history, Mask mask) {
   if (options_.repeat_last_n > 0)
     history = history.last(std::min(history.size(), static_cast<std::size_t>(options_.repeat_last_n)));
   for (const std::int32_t id : history) {
-    if (id < 0 || static_cast<std::size_t>(id) >= logits.size())
+    if (id < 0 || static_cast<std::size_t>(id) >= vocab_size)
       return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("the history holds token {}; the vocabulary has 0 to {}", id, logits.size() - 1));
+                   fmt::format("the history holds token {}; the vocabulary has 0 to {}", id, vocab_size - 1));
   }
   for (const std::int32_t id : history) ++counts_[static_cast<std::size_t>(id)];
 
   Status status;
   for (const std::int32_t token : history) {
     const auto id = static_cast<std::size_t>(token);
-    if (counts_[id] == 0) continue;  // done at its first place
-    float logit = logits[id];
+    const std::uint32_t count = std::exchange(counts_[id], 0);
+    if (count == 0) continue;  // done at its first place
+    if (keys_[id] == kBanned || !is_candidate(mask, id)) continue;
+    float logit = logit_of(keys_[id]);
     logit = logit > 0.0f ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
-    logit -= static_cast<float>(counts_[id]) * options_.frequency_penalty + options_.presence_penalty;
-    counts_[id] = 0;
+    logit -= static_cast<float>(count) * options_.frequency_penalty + options_.presence_penalty;
     if (status.ok() && !is_finite(logit)) status = not_finite(id, logit, " after its penalties");
     keys_[id] = key_of(logit, id);
   }
   return status;
 }
 
-// Sorts as many candidates as can matter to the beginning of keys_, and returns how many those are.
-std::size_t Sampler::sort_candidates() {
-  const std::size_t n = drop_hopeless();
+// Moves the keys of the candidates to the beginning of keys_, ids rising, and returns how many there are.
+Result<std::size_t> Sampler::gather_candidates(Mask mask) {
+  std::size_t n = keys_.size();
+  if (!mask.empty()) {
+    n = 0;
+    for (std::size_t word = 0; word < mask.size(); ++word)
+      for (std::uint64_t bits = mask[word]; bits != 0; bits &= bits - 1)
+        keys_[n++] = keys_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
+  }
+  if (!biases_.empty()) {
+    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(n);
+    n = static_cast<std::size_t>(std::remove(keys_.begin(), end, kBanned) - keys_.begin());
+  }
+  if (n == 0)
+    return Error(ErrorCode::kRefused, mask.empty()
+                                          ? "logit_bias bans every token of the vocabulary"
+                                          : "the grammar and logit_bias allow no token of the vocabulary here");
+  return n;
+}
+
+// Sorts as many of the first n candidates as can matter to the beginning of keys_, and returns how many those are.
+std::size_t Sampler::sort_candidates(std::size_t n) {
+  n = drop_hopeless(n);
   const std::size_t n_kept = options_.top_k == 0 ? n : std::min(n, static_cast<std::size_t>(options_.top_k));
   const auto at = [this](std::size_t i) { return keys_.begin() + static_cast<std::ptrdiff_t>(i); };
   if (n_kept == n)
@@ -133,14 +183,16 @@ std::size_t Sampler::sort_candidates() {
 // left. Top-p's sum needs every candidate, so it must be off. A dropped logit is below l_0 + ln(min_p) by a margin that
 // is far above the errors of EXP (7.6e-8, relative) and of the f32 difference (below 1e-5 where EXP does not clamp).
 // EXP never goes below 1.6e-38: a min_p near that cuts nothing.
-std::size_t Sampler::drop_hopeless() {
+std::size_t Sampler::drop_hopeless(std::size_t n) {
   constexpr float kLeastMinP = 1e-30f;
   constexpr double kMargin = 0.01;
-  if (options_.top_p < 1.0f || options_.min_p < kLeastMinP) return keys_.size();
-  const double best = logit_of(*std::ranges::min_element(keys_));
+  if (options_.top_p < 1.0f || options_.min_p < kLeastMinP) return n;
+  const auto keys = std::span(keys_).first(n);
+  const double best = logit_of(*std::ranges::min_element(keys));
   const double bound = best + std::log(static_cast<double>(options_.min_p)) - kMargin;
-  const auto dropped = std::ranges::partition(keys_, [bound](std::uint64_t key) { return logit_of(key) >= bound; });
-  return keys_.size() - dropped.size();
+  const auto kept =
+      std::partition(keys.begin(), keys.end(), [bound](std::uint64_t key) { return logit_of(key) >= bound; });
+  return static_cast<std::size_t>(kept - keys.begin());
 }
 
 // weights_[i] = EXP((l_i - l_0) / temperature) for the first n candidates.

@@ -1,6 +1,8 @@
 // Chooses the next token from logits. Same logits, options, token index and history: same token, on every ISA.
 //
 // Stages, in this order:
+//   0 candidates  all tokens, or those of a mask; bias b is added to a token's logit (f32), or takes the token out.
+//                 What is no candidate is as if the vocabulary did not have it.
 //   1 penalties   on the logits of tokens that stand in the last `repeat_last_n` of the history, c times each:
 //                 l = l > 0 ? l / repeat_penalty : l * repeat_penalty, then
 //                 l = l - (c * frequency_penalty + presence_penalty); every operation f32
@@ -40,30 +42,47 @@ struct SamplingOptions {
   std::uint64_t seed = 0;
 };
 
+// Added to one token's logit, as OpenAI's `logit_bias` and llama-server's.
+struct LogitBias {
+  static constexpr float kBan = -100.0f;
+  std::int32_t token = 0;
+  float bias = 0.0f;  // -100 .. 100; kBan: the token is never chosen
+};
+
 // kInvalidArgument: names the first flag that is out of range, found and allowed. NaN and infinities are refused.
 Status validate(const SamplingOptions& options);
+// kInvalidArgument: a token beyond the vocabulary or named twice, a bias out of range; names both.
+Status validate(std::span<const LogitBias> biases, std::size_t vocab_size);
 
 // One per request: memory for one vocabulary. After construction sample() allocates nothing.
 // Threads: one call at a time.
 class Sampler {
  public:
-  // `options` must be valid; vocab_size >= 1, below 2^31; `ops` is any table, all choose alike.
-  Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops);
+  // `options` and `biases` must be valid; vocab_size >= 1, below 2^31; `ops` is any table, all choose alike.
+  Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
+          std::vector<LogitBias> biases = {});
 
   // The token chosen for place `token_index` of the sequence.
   //   logits   [vocab_size] borrowed for the call
   //   history  the tokens before it, oldest first, prompt included
-  // Errors: kNotFinite, a logit is infinite or NaN, before or after its penalty; names the token and the bits.
+  //   mask     the candidates: bit id % 64 of word id / 64, as GrammarState::allowed_tokens() gives it; bits beyond the
+  //            vocabulary 0. Empty: all tokens. A mask of all tokens chooses as no mask does.
+  // Errors: kNotFinite, a logit is infinite or NaN, or a candidate's is after bias and penalty; names the token and the
+  //         bits.
   //         kInvalidArgument, the history holds an id beyond the vocabulary.
+  //         kRefused, no token is a candidate.
   Result<std::int32_t> sample(std::span<const float> logits, std::uint64_t token_index,
-                              std::span<const std::int32_t> history);
+                              std::span<const std::int32_t> history, std::span<const std::uint64_t> mask = {});
 
  private:
+  using Mask = std::span<const std::uint64_t>;
   bool has_penalties() const;
   Status check_finite(std::span<const float> logits) const;
-  Status penalise(std::span<const float> logits, std::span<const std::int32_t> history);
-  std::size_t sort_candidates();
-  std::size_t drop_hopeless();
+  Status add_biases(std::span<const float> logits, Mask mask);
+  Status penalise(std::size_t vocab_size, std::span<const std::int32_t> history, Mask mask);
+  Result<std::size_t> gather_candidates(Mask mask);
+  std::size_t sort_candidates(std::size_t n);
+  std::size_t drop_hopeless(std::size_t n);
   std::size_t apply_top_p(std::size_t n) const;
   std::size_t apply_min_p(std::size_t n) const;
   void weigh(std::size_t n, float temperature);
@@ -71,6 +90,7 @@ class Sampler {
 
   SamplingOptions options_;
   kernels::Ops ops_;
+  std::vector<LogitBias> biases_;
   std::vector<std::uint64_t> keys_;    // [vocab_size] candidates as sortable keys, see sampler.cpp
   std::vector<float> scaled_;          // [vocab_size] what EXP is taken of
   std::vector<float> weights_;         // [vocab_size]

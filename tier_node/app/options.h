@@ -18,6 +18,7 @@ namespace terrace::node {
 struct NodeOptions {
   std::string listen = "127.0.0.1:9000";
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
+  std::string metrics;                     // HOST:PORT; empty: none are served
   std::filesystem::path model;             // empty: no copy of its own
   std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
   kernels::CardRequest card;

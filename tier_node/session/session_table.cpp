@@ -118,6 +118,7 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
     const std::lock_guard lock(mutex_);
     TERRACE_RETURN_IF_ERROR(check_room());  // again: parsing took its time
     sessions_.emplace(session->id(), session);
+    past_.opened += 1;
   }
   wake_.notify_all();
   log_.info("{} opened", session->name());
@@ -181,6 +182,13 @@ std::vector<SessionRef> SessionTable::all() const {
   return sessions;
 }
 
+SessionTotals SessionTable::totals() const {
+  const std::lock_guard lock(mutex_);
+  SessionTotals totals = past_;
+  for (const auto& [id, session] : sessions_) totals.add(session->counters());
+  return totals;
+}
+
 void SessionTable::remove(const Session& session) {
   SessionRef removed;
   {
@@ -188,6 +196,8 @@ void SessionTable::remove(const Session& session) {
     if (const auto found = sessions_.find(session.id()); found != sessions_.end()) {
       removed = std::move(found->second);
       manifest_bytes_ -= removed->model().manifest_bytes();
+      past_.add(removed->counters());
+      (removed->closed_by_wish() ? past_.closed : past_.failed) += 1;
       sessions_.erase(found);
     }
   }

@@ -94,6 +94,8 @@ class SessionTable {
   Status close(std::uint64_t id);
   void end_all(const Error& reason);
   std::vector<SessionRef> all() const;
+  // Never less than before. What a session still sends after it was ended is not in it.
+  SessionTotals totals() const;
 
   // No session opens from now on.
   void drain();
@@ -132,6 +134,7 @@ class SessionTable {
   mutable std::condition_variable wake_;  // sessions_, draining_ or stopping_ changed
   std::map<std::uint64_t, SessionRef> sessions_;
   std::uint64_t manifest_bytes_ = 0;  // of sessions_, and of those being opened
+  SessionTotals past_;                // of ended sessions; opened: of all
   bool draining_ = false;
   bool stopping_ = false;
   std::thread housekeeper_;

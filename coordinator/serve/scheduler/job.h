@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
+#include "coordinator/sampler/grammar/grammar.h"
 #include "coordinator/serve/scheduler/request.h"
 #include "coordinator/text/text_output.h"
 
@@ -15,12 +17,13 @@ inline double ms_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-// Checked; made on the client's thread, so that what it allocates costs no step.
+// Checked, and made on the client's thread, so that what it allocates costs no step.
 struct Job {
   RequestId id = 0;
   Request request;
   std::shared_ptr<Listener> listener;
   text::TextOutput output;
+  std::optional<sampler::GrammarState> grammar;
   Clock::time_point submitted;
 };
 

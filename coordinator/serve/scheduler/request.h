@@ -11,11 +11,9 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/sampler/grammar/grammar.h"
+#include "coordinator/sampler/logprobs.h"
 #include "coordinator/sampler/sampler.h"
-
-namespace terrace::sampler {
-class Grammar;
-}
 
 namespace terrace::serve {
 
@@ -25,23 +23,17 @@ using RequestId = std::uint64_t;
 // For max_tokens: as many as the context holds.
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
-// Added to a token's logit before anything else is done with it; minus infinity: never chosen.
-struct LogitBias {
-  std::int32_t token = 0;
-  float bias = 0;
-};
-
 struct Request {
   std::vector<std::int32_t> prompt;  // BOS included; not empty
   // Tokens to make. 0: the prompt is computed (and can be reused), nothing is made.
   std::uint64_t max_tokens = kUnlimited;
   sampler::SamplingOptions sampling;  // equal options and seed give equal tokens, whatever runs beside
-  std::vector<LogitBias> logit_bias;
+  std::vector<sampler::LogitBias> logit_bias;
   std::shared_ptr<const sampler::Grammar> grammar;  // null: none
   std::vector<std::string> stops;                   // stop strings; the first to be complete ends the text before it
   bool ignore_eos = false;                          // the model's end tokens are never chosen
   bool control_as_text = false;                     // control tokens appear in the text
-  std::uint32_t n_probs = 0;                        // candidates with logprobs told with each token; 0: no logprobs
+  std::uint32_t n_probs = 0;                        // the best candidates told with each token; 0: no logprobs
   bool reuse_prefix = true;                         // what other sequences have computed of the prompt is not again
   std::optional<std::uint32_t> slot;                // waits for this one; empty: any
   bool progress = false;                            // on_prompt_progress() is wanted
@@ -51,18 +43,10 @@ struct Request {
   std::string client;
 };
 
-// A token and the natural logarithm of its probability: softmax over the model's logits, before bias, grammar and
-// sampling options.
-struct TokenProbability {
-  std::int32_t id = 0;
-  float logprob = 0;
-};
-
 struct Token {
   std::int32_t id = 0;
-  std::uint64_t logits_xxh3 = 0;               // if asked for
-  float logprob = 0;                           // where n_probs > 0; likewise:
-  std::span<const TokenProbability> top = {};  // [n_probs] falling, the lower id first among equals
+  std::uint64_t logits_xxh3 = 0;                // if asked for
+  const sampler::Logprobs* logprobs = nullptr;  // where n_probs > 0: the token's and those of the n_probs best
 };
 
 // Tokens of the prompt.

@@ -13,9 +13,9 @@ struct PromptRows {
   std::uint32_t index = 0;  // the caller's
 };
 
-// Shares `chunk` rows out between prompts, given from the oldest to the youngest; reorders them. The fewest rows left go
-// first, so that a short prompt does not wait for a long one; a quarter of the chunk is the oldest's, so that it never
-// waits for ever.
+// Shares `chunk` rows out between prompts, given from the oldest to the youngest; reorders them. The fewest rows left
+// go first, so that a short prompt does not wait for a long one; a quarter of the chunk is the oldest's, so that it
+// never waits for ever.
 void share_rows(std::span<PromptRows> prompts, std::uint32_t chunk);
 
 }  // namespace terrace::serve

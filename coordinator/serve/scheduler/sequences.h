@@ -1,5 +1,5 @@
-// Sequences that nobody computes at the moment, kept in case a prompt begins as they do: the last one of each idle slot,
-// and others as long as there is room.
+// Sequences that nobody computes at the moment, kept in case a prompt begins as they do: the last one of each idle
+// slot, and others as long as there is room.
 #pragma once
 
 #include <cstddef>

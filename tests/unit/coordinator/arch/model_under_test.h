@@ -167,7 +167,8 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
 // One stream of a trunk, closed at the end.
 class Sequence {
  public:
-  explicit Sequence(arch::Trunk& trunk) : trunk_(trunk), id_(value_of(trunk.open_stream())) {}
+  explicit Sequence(arch::Trunk& trunk) : Sequence(trunk, value_of(trunk.open_stream())) {}
+  Sequence(arch::Trunk& trunk, arch::StreamId id) : trunk_(trunk), id_(id) {}
   ~Sequence() { trunk_.close_stream(id_); }
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -139,6 +140,139 @@ TEST(KvCache, Bases_AreThoseOfTheBlocks) {
     EXPECT_EQ(k[i], at.k);
     EXPECT_EQ(v[i], at.v);
   }
+}
+
+// ---- sharing
+// ---------------------------------------------------------------------------------------------------------
+
+std::uint32_t stream_of(Cache& cache, std::uint32_t positions) {
+  const std::uint32_t stream = *cache.open();
+  EXPECT_TRUE(cache.reserve(stream, positions).ok());
+  cache.commit(stream, positions);
+  return stream;
+}
+
+TEST(KvCacheFork, SharesBlocksAndTakesNone) {
+  Cache cache(kShape, kContext, 2);
+  const auto from = stream_of(cache, kKvBlockPositions + 3);
+  const std::uint64_t before = cache.bytes_in_use();
+  const auto fork = cache.fork(from, kKvBlockPositions + 1);
+  ASSERT_TRUE(fork.ok());
+  EXPECT_EQ(cache.length(*fork), kKvBlockPositions + 1);
+  EXPECT_EQ(cache.bytes_in_use(), before);
+  for (std::uint32_t position = 0; position <= kKvBlockPositions; position += kKvBlockPositions)
+    EXPECT_EQ(cache.block(*fork, position, 1, 1).k, cache.block(from, position, 1, 1).k);
+}
+
+TEST(KvCacheFork, WhoWritesToASharedBlock_GetsACopyOfItAndTheOtherKeepsIt) {
+  for (const bool the_fork_writes : {true, false}) {
+    Cache cache(kShape, kContext, 2);
+    const auto from = stream_of(cache, kKvBlockPositions + 3);
+    std::memset(cache.room(from, 1).data(), 0x5a, kShape.block_bytes());
+    const auto fork = *cache.fork(from, kKvBlockPositions + 3);
+    const std::byte* const shared = cache.stored(from, 1).data();
+    const auto writer = the_fork_writes ? fork : from, other = the_fork_writes ? from : fork;
+    ASSERT_TRUE(cache.reserve(writer, kKvBlockPositions + 4).ok());
+    EXPECT_EQ(cache.stored(other, 1).data(), shared);
+    EXPECT_NE(cache.stored(writer, 1).data(), shared);
+    EXPECT_TRUE(std::ranges::equal(cache.stored(writer, 1), cache.stored(other, 1)));
+    EXPECT_EQ(cache.stored(writer, 0).data(), cache.stored(other, 0).data());  // full: nobody writes to it
+    EXPECT_EQ(cache.bytes_in_use(), 3 * kShape.block_bytes());
+    // It is alone with its copy now.
+    const std::byte* const own = cache.stored(writer, 1).data();
+    cache.commit(writer, kKvBlockPositions + 4);
+    ASSERT_TRUE(cache.reserve(writer, kKvBlockPositions + 5).ok());
+    EXPECT_EQ(cache.stored(writer, 1).data(), own);
+  }
+}
+
+TEST(KvCacheFork, AtABlocksEnd_NothingIsCopied) {
+  Cache cache(kShape, kContext, 2);
+  const auto from = stream_of(cache, 2 * kKvBlockPositions);
+  const auto fork = *cache.fork(from, kKvBlockPositions);
+  ASSERT_TRUE(cache.reserve(fork, kKvBlockPositions + 1).ok());
+  EXPECT_EQ(cache.bytes_in_use(), 3 * kShape.block_bytes());
+  EXPECT_EQ(cache.stored(fork, 0).data(), cache.stored(from, 0).data());
+}
+
+TEST(KvCacheFork, SharedBlocksLiveUntilTheLastHolderCloses) {
+  Cache cache(kShape, kContext, 3);
+  const auto from = stream_of(cache, kContext);
+  const auto a = *cache.fork(from, kContext), b = *cache.fork(a, 5);
+  cache.close(from);
+  EXPECT_EQ(cache.bytes_in_use(), 4 * kShape.block_bytes());
+  cache.close(a);
+  EXPECT_EQ(cache.bytes_in_use(), kShape.block_bytes());
+  cache.close(b);
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
+TEST(KvCacheFork, WithoutAFreeStream_IsBusy) {
+  Cache cache(kShape, kContext, 1);
+  const auto from = stream_of(cache, 3);
+  EXPECT_EQ(cache.fork(from, 3).error().code(), ErrorCode::kBusy);
+}
+
+TEST(KvCacheLimit, BlocksBeyondIt_AreRefusedAndChangeNothing) {
+  Cache cache(kShape, kContext, 3, 2);
+  const auto from = stream_of(cache, kKvBlockPositions + 3);
+  const auto fork = *cache.fork(from, kKvBlockPositions + 3);
+  for (const auto stream : {from, fork}) {  // the copy of the last block is one too many
+    const Status refused = cache.reserve(stream, kKvBlockPositions + 4);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+    EXPECT_EQ(cache.length(stream), kKvBlockPositions + 3);
+    EXPECT_EQ(cache.bytes_in_use(), 2 * kShape.block_bytes());
+  }
+  cache.close(fork);
+  EXPECT_TRUE(cache.reserve(from, 2 * kKvBlockPositions).ok());
+  EXPECT_EQ(cache.reserve(from, 2 * kKvBlockPositions + 1).error().code(), ErrorCode::kOutOfMemory);
+}
+
+TEST(KvCacheResting, CountsBlocksThatNoStreamHoldsWhichIsAwake) {
+  Cache cache(kShape, kContext, 3);
+  const std::uint64_t block = kShape.block_bytes();
+  const auto a = stream_of(cache, 2 * kKvBlockPositions + 1);
+  EXPECT_EQ(cache.bytes_resting(), 0u);
+  cache.set_resting(a, true);
+  EXPECT_EQ(cache.bytes_resting(), 3 * block);
+  const auto b = *cache.fork(a, kKvBlockPositions + 1);
+  EXPECT_EQ(cache.bytes_resting(), block);
+  ASSERT_TRUE(cache.reserve(b, kKvBlockPositions + 2).ok());  // its copy is awake, the block is a's alone again
+  EXPECT_EQ(cache.bytes_resting(), 2 * block);
+  const auto c = *cache.fork(a, 3);
+  cache.set_resting(b, true);
+  EXPECT_EQ(cache.bytes_resting(), 3 * block);
+  cache.close(c);
+  EXPECT_EQ(cache.bytes_resting(), 4 * block);
+  cache.set_resting(a, false);
+  EXPECT_EQ(cache.bytes_resting(), block);
+  cache.close(b);
+  EXPECT_EQ(cache.bytes_resting(), 0u);
+  EXPECT_EQ(cache.bytes_in_use(), 3 * block);
+}
+
+TEST(KvCacheShape, ClearBeyond_LeavesWhatIsStored) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = stream_of(cache, kKvBlockPositions);
+  constexpr std::size_t kStored = 5;
+  std::vector<std::byte> block(kShape.block_bytes(), std::byte{0x11});
+  kShape.clear_beyond(block, kStored);
+  const std::byte* const base = cache.stored(stream, 0).data();
+  const std::size_t element = kernels::bytes(kShape.type);
+  for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer)
+    for (std::uint32_t head = 0; head < kShape.n_kv_heads; ++head) {
+      const HeadBlock at = cache.block(stream, 0, layer, head);
+      for (std::size_t position = 0; position < kKvBlockPositions; ++position) {
+        const auto expected = std::byte{position < kStored ? std::uint8_t{0x11} : std::uint8_t{0}};
+        for (std::size_t d = 0; d < kShape.key_dim; ++d)
+          EXPECT_EQ(block[static_cast<std::size_t>(at.k - base) + (d * kKvBlockPositions + position) * element],
+                    expected);
+        for (std::size_t d = 0; d < kShape.value_dim; ++d)
+          EXPECT_EQ(block[static_cast<std::size_t>(at.v - base) + (position * kShape.value_dim + d) * element],
+                    expected);
+      }
+    }
 }
 
 }  // namespace

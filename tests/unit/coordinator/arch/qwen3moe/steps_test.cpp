@@ -73,6 +73,30 @@ TEST_F(Step, TwoStreamsInSharedSteps_EqualEachAlone) {
   EXPECT_TRUE(std::ranges::equal(got[1].hashes, std::span(second_alone.hashes).first(11)));
 }
 
+// Whoever writes first: the fork, or the stream that it was forked from; within a block and at its end.
+TEST_F(Step, ForkedStream_GoesOnAsIfItHadComputedItsPositions) {
+  Tokens prompt(40);
+  std::iota(prompt.begin(), prompt.end(), 3);
+  const Greedy first_alone = alone(trunk_, prompt);
+  for (const std::uint32_t shared : {1u, 31u, 32u, 33u, 39u}) {
+    Tokens other(prompt.begin(), prompt.begin() + shared);
+    other.insert(other.end(), kSecond.begin(), kSecond.end());
+    const Greedy second_alone = alone(trunk_, other);
+    for (const bool fork_goes_first : {true, false}) {
+      Sequence first(trunk_);
+      first.feed(std::span(prompt).first(39), 64);
+      Sequence second(trunk_, value_of(trunk_.fork_stream(first.id(), shared)));
+      EXPECT_EQ(trunk_.length(second.id()), shared);
+      const auto first_goes_on = [&] {
+        EXPECT_EQ(test::greedy(first, std::span(prompt).last(1), 64, 12), first_alone) << shared << " shared";
+      };
+      if (!fork_goes_first) first_goes_on();
+      EXPECT_EQ(test::greedy(second, kSecond, 2, 12), second_alone) << shared << " shared";
+      if (fork_goes_first) first_goes_on();
+    }
+  }
+}
+
 TEST_F(Step, LogitsOfEveryRow_EqualThoseOfTheRowAsked) {
   std::vector<float> all, one_by_one;
   {
@@ -149,6 +173,21 @@ TEST_F(Step, LostLegAtAnyLayer_LeavesStreamsAsTheyWere) {
     EXPECT_EQ(trunk_.length(sequence.id()), 2u);
     EXPECT_EQ(test::greedy(sequence, std::span(kFirst).subspan(2), 64, 12), undisturbed) << "layer " << nth - 1;
   }
+}
+
+TEST_F(Step, FullCache_IsAnErrorThatChangesNothing) {
+  arch::TrunkOptions options = tiny_options();
+  options.cache_bytes = 2 * kernels::kKvBlockPositions * model_.info().kv_bytes_per_position;
+  ModelUnderTest small(test::tiny_model("tiny-mix"), options, serial_);
+  Sequence first(small.trunk()), second(small.trunk());
+  first.feed(Tokens(20, 7), 64);
+  second.feed(Tokens(32, 7), 64);
+  const auto full = small.trunk().step(joined(first.rows(Tokens(1, 7)), second.rows(Tokens(1, 7))));
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(small.trunk().length(first.id()), 20u);
+  EXPECT_EQ(small.trunk().length(second.id()), 32u);
+  EXPECT_TRUE(small.trunk().step(first.rows(Tokens(1, 7))).ok());
 }
 
 TEST_F(Step, StreamsBeyondTheMost_AreBusy) {
