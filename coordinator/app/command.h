@@ -46,6 +46,7 @@ Result<bool> parse_options(OptionTable& table, const CommandContext& context, co
 // The subcommands. Each is declared in its own file.
 Status run_generate(const CommandContext& context);
 Status run_chat(const CommandContext& context);
+Status run_serve(const CommandContext& context);
 Status run_score(const CommandContext& context);
 Status run_bench(const CommandContext& context);
 Status run_plan(const CommandContext& context);
@@ -57,6 +58,7 @@ Status run_status(const CommandContext& context);
 Status run_selftest(const CommandContext& context);
 std::vector<std::string> generate_option_names();
 std::vector<std::string> chat_option_names();
+std::vector<std::string> serve_option_names();
 std::vector<std::string> score_option_names();
 std::vector<std::string> bench_option_names();
 std::vector<std::string> plan_option_names();

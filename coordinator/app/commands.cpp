@@ -11,6 +11,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"generate", "Continue a prompt.", run_generate, generate_option_names},
     {"chat", "Talk with the model.", run_chat, chat_option_names},
+    {"serve", "Answer HTTP requests: llama-server's, OpenAI's and Anthropic's.", run_serve, serve_option_names},
     {"score", "Measure how well the model predicts a text.", run_score, score_option_names},
     {"bench", "Measure tokens a second, and how near they come to what memory allows.", run_bench, bench_option_names},
     {"plan", "Say what memory a run would take, and where, before anything is loaded.", run_plan, plan_option_names},

@@ -15,7 +15,8 @@ std::vector<std::optional<Value>> bind(std::string_view callee, const CallArgume
                        arguments.positional.size()));
   std::ranges::copy(arguments.positional, values.begin());
   for (const auto& [name, value] : arguments.named) {
-    const auto* const parameter = std::ranges::find(parameters, name, [](const char* p) { return std::string_view(p); });
+    const auto* const parameter =
+        std::ranges::find(parameters, name, [](const char* p) { return std::string_view(p); });
     if (parameter == parameters.end())
       refuse(fmt::format("{}() got an unexpected keyword argument '{}'", callee, name));
     auto& slot = values[static_cast<std::size_t>(parameter - parameters.begin())];

@@ -99,8 +99,7 @@ Value Interpreter::call_macro(const Macro& macro, const CallArguments& given) {
 }
 
 Value Interpreter::call_loop(Loop& loop, const CallArguments& given) {
-  if (!loop.statement->recursive)
-    refuse("The loop must have the 'recursive' marker to be called recursively.");
+  if (!loop.statement->recursive) refuse("The loop must have the 'recursive' marker to be called recursively.");
   const auto bound_arguments = bind("loop", given, {"iterable"}, 1);
   Text out;
   run_loop(*loop.statement, *bound_arguments[0], *loop.outer, loop.depth + 1, out);
@@ -109,9 +108,8 @@ Value Interpreter::call_loop(Loop& loop, const CallArguments& given) {
 
 namespace {
 
-Value cycle(Interpreter& at, const Value& self, const CallArguments& given) {
+Value cycle(Interpreter&, const Value& self, const CallArguments& given) {
   if (given.positional.empty()) refuse("no items for cycling given");
-  (void)at;
   return given.positional[self.loop().index % given.positional.size()];
 }
 
@@ -142,10 +140,8 @@ Value Interpreter::loop_attribute(Loop& loop, std::string_view name) {
   if (name == "length") return Value(n);
   if (name == "depth") return Value(std::int64_t{loop.depth} + 1);
   if (name == "depth0") return Value(std::int64_t{loop.depth});
-  if (name == "previtem")
-    return index > 0 ? loop.items[loop.index - 1] : heap_.undefined("there is no previous item");
-  if (name == "nextitem")
-    return index + 1 < n ? loop.items[loop.index + 1] : heap_.undefined("there is no next item");
+  if (name == "previtem") return index > 0 ? loop.items[loop.index - 1] : heap_.undefined("there is no previous item");
+  if (name == "nextitem") return index + 1 < n ? loop.items[loop.index + 1] : heap_.undefined("there is no next item");
   if (name == "cycle") return bound(Value(&loop), &kCycle);
   if (name == "changed") return bound(Value(&loop), &kChanged);
   return heap_.undefined(fmt::format("'{}' has no attribute '{}'", object_name(Value(&loop)), name));
@@ -171,8 +167,8 @@ Value Interpreter::item(const Value& object, const Value& key) {
     if (value != nullptr) return *value;
   }
   if (key.is_integral() && (object.is_string() || object.is(Kind::kList))) {
-    const bool indexable = object.is_string() || (object.list().form != List::Form::kGenerator &&
-                                                  object.list().form != List::Form::kView);
+    const bool indexable =
+        object.is_string() || (object.list().form != List::Form::kGenerator && object.list().form != List::Form::kView);
     const auto n = indexable ? static_cast<std::int64_t>(length(object)) : 0;
     std::int64_t at = key.integer();
     if (at < 0) at += n;
@@ -186,8 +182,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
   }
   // As an attribute, but for an object's own entries, which were looked at.
   if (key.is_string()) {
-    if (object.is(Kind::kLoop) || object.is(Kind::kNamespace) || !object.is(Kind::kDict))
-      return attribute(object, key.bytes());
+    if (!object.is(Kind::kDict)) return attribute(object, key.bytes());
     if (const MethodEntry* const method = find_method(object, key.bytes())) return bound(object, method);
     return heap_.undefined(fmt::format("'{}' has no attribute '{}'", object_name(object), key.bytes()));
   }

@@ -80,8 +80,7 @@ Value Interpreter::evaluate(const Compare& compare, Scope& scope) {
 Value Interpreter::evaluate(const Conditional& conditional, Scope& scope) {
   if (truth(evaluate(*conditional.test, scope))) return evaluate(*conditional.then, scope);
   if (conditional.otherwise != nullptr) return evaluate(*conditional.otherwise, scope);
-  return heap_.undefined(
-      "the inline if-expression evaluated to false and no else section was defined.");
+  return heap_.undefined("the inline if-expression evaluated to false and no else section was defined.");
 }
 
 Value Interpreter::evaluate(const Attribute& attribute, Scope& scope) {
@@ -125,8 +124,7 @@ CallArguments Interpreter::arguments(const ArgumentList& list, Scope& scope) {
     for (const Value& value : items_of(heap_, evaluate(*list.star, scope))) given.positional.push_back(value);
   if (list.star_star != nullptr) {
     const Value names = evaluate(*list.star_star, scope);
-    if (!names.is(Kind::kDict))
-      refuse(fmt::format("argument after ** must be a mapping, not {}", type_name(names)));
+    if (!names.is(Kind::kDict)) refuse(fmt::format("argument after ** must be a mapping, not {}", type_name(names)));
     for (const Dict::Entry& entry : names.dict().entries) {
       if (!entry.key.is_string()) refuse("keywords must be strings");
       given.named.emplace_back(entry.key.bytes(), entry.value);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ class ExpressionParser {
   // Both are borrowed.
   ExpressionParser(TokenStream& tokens, const Limits& limits) : tokens_(tokens), limits_(limits) {}
 
-  ExpressionPtr expression();                // with an inline if
+  ExpressionPtr expression();  // with an inline if
   ExpressionPtr expression_without_if();
   // One expression, or several with commas between: a tuple. `end_name`: a name that ends it too.
   ExpressionPtr tuple(bool with_if, std::string_view end_name = {});
@@ -28,7 +29,7 @@ class ExpressionParser {
   Target target(bool with_namespace, std::string_view end_name = {});
   std::string target_name();
 
-  // Names that were read, and those of them since the last call that macros treat specially.
+  // Names that were read. The parser of macros takes names out and puts them back, to see which a body reads.
   std::unordered_set<std::string> names;
 
   // Counts a level of nesting while it lives.
@@ -46,6 +47,10 @@ class ExpressionParser {
  private:
   using Kind = Token::Kind;
 
+  using OperatorText = std::pair<std::string_view, BinaryOperator>;
+  // Operands with operators of one rank between them.
+  ExpressionPtr left_to_right(ExpressionPtr (ExpressionParser::*operand)(),
+                              std::initializer_list<OperatorText> operators);
   ExpressionPtr disjunction();
   ExpressionPtr conjunction();
   ExpressionPtr negation();
@@ -54,6 +59,7 @@ class ExpressionParser {
   ExpressionPtr concatenation();
   ExpressionPtr product();
   ExpressionPtr power();
+  ExpressionPtr power_operand();
   ExpressionPtr unary(bool with_filters);
   ExpressionPtr primary();
   ExpressionPtr name();
@@ -65,6 +71,7 @@ class ExpressionParser {
   ExpressionPtr filter_expression(ExpressionPtr node);
   ExpressionPtr attribute_or_index(ExpressionPtr node);
   ExpressionPtr item(ExpressionPtr node);
+  ExpressionPtr call(ExpressionPtr node);
   ExpressionPtr subscript();
   ExpressionPtr test(ExpressionPtr node);
   Application application();

@@ -1,9 +1,9 @@
 // Functions that templates may call, and the methods of lists and objects.
 #include <fmt/core.h>
 
+#include <locale.h>
 #include <algorithm>
 #include <clocale>
-#include <locale.h>
 #include <memory>
 #include <span>
 
@@ -80,8 +80,8 @@ Value make_range(Interpreter& at, const Arguments& given) {
   for (std::uint64_t i = 0; i < count; ++i)
     items.emplace_back(static_cast<std::int64_t>(as_unsigned(start) + i * as_unsigned(step)));
   List* const list = heap.list(std::move(items), Form::kRange);
-  const std::string shown = step == 1 ? fmt::format("range({}, {})", start, stop)
-                                      : fmt::format("range({}, {}, {})", start, stop, step);
+  const std::string shown =
+      step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
   list->view = heap.string(shown).bytes().c_str();
   return Value(list);
 }
@@ -114,7 +114,8 @@ Value strftime_now(Interpreter& at, const Arguments& given) {
       continue;
     }
     std::string directive = "%";
-    if (constexpr std::string_view kFlags = "-_0^#"; kFlags.find(bytes[i + 1]) != std::string_view::npos && i + 2 < bytes.size())
+    if (constexpr std::string_view kFlags = "-_0^#";
+        kFlags.find(bytes[i + 1]) != std::string_view::npos && i + 2 < bytes.size())
       directive.push_back(bytes[++i]);
     const char letter = bytes[++i];
     directive.push_back(letter);
@@ -293,10 +294,17 @@ Value list_count(Interpreter& at, const Value& self, const Arguments& given) {
 }
 
 constexpr MethodEntry kDictMethods[] = {
-    {"get", dict_get},     {"items", dict_items},   {"keys", dict_keys},
-    {"values", dict_values}, {"pop", dict_pop},     {"update", dict_update},
-    {"setdefault", dict_setdefault}, {"copy", dict_copy}, {"clear", dict_clear},
-    {"popitem", nullptr},  {"fromkeys", nullptr},
+    {"get", dict_get},
+    {"items", dict_items},
+    {"keys", dict_keys},
+    {"values", dict_values},
+    {"pop", dict_pop},
+    {"update", dict_update},
+    {"setdefault", dict_setdefault},
+    {"copy", dict_copy},
+    {"clear", dict_clear},
+    {"popitem", nullptr},
+    {"fromkeys", nullptr},
 };
 constexpr MethodEntry kListMethods[] = {
     {"append", list_append},   {"extend", list_extend}, {"insert", list_insert}, {"pop", list_pop},

@@ -13,9 +13,10 @@ class Interpreter::Level {
   explicit Level(Interpreter& of) : of_(of) {
     of.heap_.step();
     if (of.depth_ >= of.heap_.limits().call_depth)
-      over_limit(fmt::format("evaluation is nested more than {} deep, by macros that call one another without end "
-                             "perhaps (limit: depth of calls)",
-                             of.heap_.limits().call_depth));
+      over_limit(
+          fmt::format("evaluation is nested more than {} deep, by macros that call one another without end "
+                      "perhaps (limit: depth of calls)",
+                      of.heap_.limits().call_depth));
     ++of.depth_;
   }
   ~Level() { --of_.depth_; }

@@ -167,8 +167,8 @@ class Lexer {
       while (end < rest_.size() && is_word(character_at(rest_, end))) end += character_bytes(rest_[end]);
       return take(Token::Kind::kName, end);
     }
-    for (const std::string_view op : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(",
-                                      ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";"}) {
+    for (const std::string_view op : {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                      "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"}) {
       if (!rest_.substr(at_).starts_with(op)) continue;
       balance(op);
       return take(Token::Kind::kOperator, at_ + op.size());
@@ -227,7 +227,9 @@ class Lexer {
     std::size_t end = at_ + 2;
     const auto digit = [&](char c) {
       const char low = static_cast<char>(c | 0x20);
-      return base == 'x' ? is_digit(c) || (low >= 'a' && low <= 'f') : base == 'o' ? c >= '0' && c <= '7' : c == '0' || c == '1';
+      return base == 'x'   ? is_digit(c) || (low >= 'a' && low <= 'f')
+             : base == 'o' ? c >= '0' && c <= '7'
+                           : c == '0' || c == '1';
     };
     if (base == 'x' || base == 'o' || base == 'b')
       while (digit(peek(end)) || (peek(end) == '_' && digit(peek(end + 1)))) ++end;

@@ -81,7 +81,6 @@ void must_be_reversible(const Value& input) {
 
 Value last(Interpreter& at, const Value& input, const Arguments& given) {
   (void)bind("last", given, {});
-  if (input.is_undefined()) refuse(input.why());
   must_be_reversible(input);
   const std::vector<Value> items = items_of(at.heap(), input);
   return items.empty() ? at.heap().undefined("No last item, sequence was empty.") : items.back();
@@ -144,28 +143,14 @@ Value attr(Interpreter& at, const Value& input, const Arguments& given) {
 }
 
 // ---- order
-void sort_by(Interpreter& at, std::vector<Value>& items, const std::vector<Getter>& keys, bool case_sensitive,
-             bool backward) {
+void sort_by(Interpreter& at, std::vector<Value>& items, const Getter& key, bool backward) {
   struct Row {
-    std::vector<Value> keys;
-    Value item;
+    Value key, item;
   };
   std::vector<Row> rows;
-  for (const Value& item : items) {
-    Row row{{}, item};
-    for (const Getter& key : keys)
-      row.keys.push_back(case_sensitive ? key(item) : without_case(at, key(item)));
-    at.heap().charge(sizeof(Row) + row.keys.size() * sizeof(Value));
-    rows.push_back(std::move(row));
-  }
-  const auto before = [&at](const Row& a, const Row& b) {
-    for (std::size_t i = 0; i < a.keys.size(); ++i) {
-      const auto order_of_keys = order(at.heap(), a.keys[i], b.keys[i]);
-      if (order_of_keys < 0) return true;
-      if (order_of_keys != 0) return false;
-    }
-    return false;
-  };
+  at.heap().charge(items.size() * sizeof(Row));
+  for (const Value& item : items) rows.push_back({key(item), item});
+  const auto before = [&at](const Row& a, const Row& b) { return order(at.heap(), a.key, b.key) < 0; };
   // Equal ones stay in their order both ways.
   if (backward)
     std::ranges::stable_sort(rows, [&before](const Row& a, const Row& b) { return before(b, a); });
@@ -188,8 +173,15 @@ Value sort(Interpreter& at, const Value& input, const Arguments& given) {
   } else {
     keys.push_back(getter_of(at, values[2]));
   }
+  const bool case_sensitive = is_true(values[1]);
+  // The keys of an item as a list, as Jinja has it: where two are equal, even if they have no order, the next decides.
+  const Getter key = [&](const Value& item) {
+    std::vector<Value> of_item;
+    for (const Getter& get : keys) of_item.push_back(case_sensitive ? get(item) : without_case(at, get(item)));
+    return at.heap().sequence(std::move(of_item));
+  };
   std::vector<Value> all = items_of(at.heap(), input);
-  sort_by(at, all, keys, is_true(values[1]), is_true(values[0]));
+  sort_by(at, all, key, is_true(values[0]));
   return at.heap().sequence(std::move(all));
 }
 
@@ -200,8 +192,11 @@ Value dictsort(Interpreter& at, const Value& input, const Arguments& given) {
   if (input.is_undefined()) refuse(input.why());
   if (!input.is(Kind::kDict)) refuse(fmt::format("'{}' object has no attribute 'items'", type_name(input)));
   std::vector<Value> pairs = items_of(at.heap(), find_method(input, "items")->run(at, input, {}));
-  const Getter key = [part = by == "key" ? 0u : 1u](const Value& pair) { return pair.list().items[part]; };
-  sort_by(at, pairs, {key}, is_true(values[0]), is_true(values[2]));
+  const Getter key = [&, part = by == "key" ? 0u : 1u](const Value& pair) {
+    const Value& value = pair.list().items[part];
+    return is_true(values[0]) ? value : without_case(at, value);
+  };
+  sort_by(at, pairs, key, is_true(values[2]));
   return at.heap().sequence(std::move(pairs));
 }
 
@@ -249,6 +244,7 @@ Value sum(Interpreter& at, const Value& input, const Arguments& given) {
 // ---- choosing and changing
 Value map(Interpreter& at, const Value& input, const Arguments& given) {
   std::vector<Value> made;
+  if (!truth(input)) return generator(at, {});  // None too, as Jinja has it
   if (given.positional.empty()) {
     const auto values = bind("map", given, {"attribute", "default"}, 1);
     const Getter get = getter_of(at, values[0], values[1]);
@@ -264,6 +260,7 @@ Value map(Interpreter& at, const Value& input, const Arguments& given) {
 // select, reject, selectattr, rejectattr: items for which a test (without one: truth) gives `wanted`.
 template <bool wanted, bool by_attribute>
 Value select(Interpreter& at, const Value& input, const Arguments& given) {
+  if (!truth(input)) return generator(at, {});
   auto rest = given.positional;
   Getter get = getter_of(at, std::nullopt);
   if (by_attribute) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "coordinator/text/jinja/interpreter.h"
 #include "coordinator/text/jinja/percent_format.h"
 #include "coordinator/text/jinja/strings.h"
 #include "coordinator/text/jinja/unicode.h"
@@ -55,6 +56,9 @@ bool equal_lists(Heap& heap, const List& a, const List& b, std::uint32_t& depth)
 [[noreturn]] void refuse_operands(const char* op, const Value& a, const Value& b) {
   for (const Value* const value : {&a, &b})
     if (value->is_undefined()) refuse(value->why());
+  for (const Value* const value : {&a, &b})
+    if (value->is(Kind::kList) && value->list().form == Form::kView)
+      not_here("views of objects as sets are not in this interpreter");
   refuse(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a), type_name(b)));
 }
 
@@ -79,9 +83,7 @@ std::partial_ordering order_at(Heap& heap, const Value& a, const Value& b, const
   refuse(fmt::format("'{}' not supported between instances of '{}' and '{}'", op, type_name(a), type_name(b)));
 }
 
-[[noreturn]] void too_large() {
-  not_here("the result of a calculation is beyond the 64 bits that integers have here");
-}
+[[noreturn]] void too_large() { not_here("the result of a calculation is beyond the 64 bits that integers have here"); }
 
 // ---- numbers
 using Integer = std::int64_t;
@@ -130,7 +132,8 @@ Value integer_arithmetic(BinaryOperator op, Integer a, Integer b) {
     return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
   }
   const bool small = a >= -1 && a <= 1;
-  if (const auto power = small ? (a == -1 && b % 2 == 0 ? 1 : b == 0 ? 1 : a) : integer_power(a, b)) return Value(*power);
+  if (const auto power = small ? (a == -1 && b % 2 == 0 ? 1 : b == 0 ? 1 : a) : integer_power(a, b))
+    return Value(*power);
   too_large();
 }
 
@@ -208,8 +211,8 @@ Value joined(Heap& heap, const Value& a, const Value& b) {
 }
 
 bool can_be_repeated(const Value& value) {
-  return value.is_string() || (value.is(Kind::kList) &&
-                               (value.list().form == Form::kList || value.list().form == Form::kTuple));
+  return value.is_string() ||
+         (value.is(Kind::kList) && (value.list().form == Form::kList || value.list().form == Form::kTuple));
 }
 
 const char* symbol(BinaryOperator op) {
@@ -274,8 +277,7 @@ bool compare(Heap& heap, Comparison how, const Value& a, const Value& b) {
 
 bool contains(Heap& heap, const Value& all, const Value& one) {
   if (all.is_string()) {
-    if (!one.is_string())
-      refuse(fmt::format("'in <string>' requires string as left operand, not {}", type_name(one)));
+    if (!one.is_string()) refuse(fmt::format("'in <string>' requires string as left operand, not {}", type_name(one)));
     return find_first(heap, all.bytes(), one.bytes()) != std::string::npos;
   }
   if (all.is(Kind::kDict)) return all.dict().find(key_text(heap, one)) != nullptr;
@@ -353,6 +355,8 @@ std::vector<Value> items_of(Heap& heap, const Value& value) {
       for (const Dict::Entry& entry : value.dict().entries) keys.push_back(entry.key);
       return keys;
     }
+    case Kind::kLoop:
+      not_here("a loop's own `loop` is looped over, which is not in this interpreter");
     default:
       refuse(fmt::format("'{}' object is not iterable", type_name(value)));
   }
@@ -363,6 +367,7 @@ std::size_t length(const Value& value) {
   if (value.is_string()) return count_characters(value.bytes());
   if (value.is(Kind::kDict)) return value.dict().entries.size();
   if (value.is(Kind::kList) && value.list().form != Form::kGenerator) return value.list().items.size();
+  if (value.is(Kind::kLoop)) return value.loop().items.size();
   refuse(fmt::format("object of type '{}' has no len()", type_name(value)));
 }
 

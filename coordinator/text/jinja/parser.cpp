@@ -93,12 +93,11 @@ class Parser {
   [[noreturn]] static void refuse_statement(const std::string& name, std::uint32_t line) {
     for (const char* const known : {"include", "import", "from", "extends", "block", "autoescape"})
       if (name == known)
-        throw Failure{ErrorCode::kUnsupported,
-                      fmt::format("line {}: the statement '{}' is not for chat templates, which are one file", line,
-                                  name),
-                      true};
-    syntax_error(line, fmt::format("there is no statement '{}'{}", name,
-                                   name.starts_with("end") ? " that ends here" : ""));
+        throw Failure{
+            ErrorCode::kUnsupported,
+            fmt::format("line {}: the statement '{}' is not for chat templates, which are one file", line, name), true};
+    syntax_error(line,
+                 fmt::format("there is no statement '{}'{}", name, name.starts_with("end") ? " that ends here" : ""));
   }
 
   If if_statement() {

@@ -247,6 +247,8 @@ class Formatter {
 
 }  // namespace
 
-Text percent_format(Heap& heap, const Text& format, const Value& values) { return Formatter(heap, format, values).run(); }
+Text percent_format(Heap& heap, const Text& format, const Value& values) {
+  return Formatter(heap, format, values).run();
+}
 
 }  // namespace terrace::text::jinja

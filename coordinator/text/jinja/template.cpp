@@ -49,7 +49,8 @@ class Reader {
       case Json::value_t::object: {
         Dict* const dict = heap_.dict();
         for (const auto& [key, value] : json.items())
-          heap_.set(*dict, string(key, said_), is_plain_role(key, value) ? string(value.get_ref<const std::string&>(), false) : read(value));
+          heap_.set(*dict, string(key, said_),
+                    is_plain_role(key, value) ? string(value.get_ref<const std::string&>(), false) : read(value));
         return Value(dict);
       }
       default:
@@ -65,7 +66,8 @@ class Reader {
 
   static bool is_plain_role(std::string_view key, const Json& value) {
     if (key != "role" || !value.is_string()) return false;
-    return std::ranges::all_of(value.get_ref<const std::string&>(), [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+    return std::ranges::all_of(value.get_ref<const std::string&>(),
+                               [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
   }
 
   Heap& heap_;
@@ -136,8 +138,7 @@ Result<std::tm> parse_local_time(std::string_view text) {
   // The 30th of February is taken by strptime(), and becomes another day here.
   if (whole && ::mktime(&normalised) != -1 && normalised.tm_mday == time.tm_mday && normalised.tm_mon == time.tm_mon)
     return normalised;
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("{} is no local time; write it as 2026-03-14T15:09:26", bytes));
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} is no local time; write it as 2026-03-14T15:09:26", bytes));
 }
 
 }  // namespace terrace::text::jinja

@@ -159,7 +159,8 @@ constexpr TestEntry kTests[] = {
 }  // namespace
 
 const TestEntry* find_test(std::string_view name) {
-  const auto* const found = std::ranges::find(kTests, name, [](const TestEntry& entry) { return std::string_view(entry.name); });
+  const auto* const found =
+      std::ranges::find(kTests, name, [](const TestEntry& entry) { return std::string_view(entry.name); });
   return found == std::end(kTests) ? nullptr : found;
 }
 

@@ -199,7 +199,9 @@ std::string digits_of(const std::string& text) {
   if (ends.left == text.size()) return {};
   std::string out;
   for (std::size_t i = ends.left; i < text.size() - ends.right; ++i) {
-    const auto digit = [&](std::size_t at) { return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])) != 0; };
+    const auto digit = [&](std::size_t at) {
+      return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])) != 0;
+    };
     if (text[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
     out.push_back(text[i]);
   }
@@ -224,9 +226,11 @@ std::optional<std::int64_t> parse_integer(const std::string& text, std::int64_t 
   if (base < 2 || base > 36 || digits.empty() || digits[0] == '-') return std::nullopt;
   if (minus) digits.insert(0, "-");
   std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
   if (end != digits.data() + digits.size()) return std::nullopt;
-  if (error == std::errc::result_out_of_range) not_here(fmt::format("int: {} is beyond the 64 bits that integers have here", text));
+  if (error == std::errc::result_out_of_range)
+    not_here(fmt::format("int: {} is beyond the 64 bits that integers have here", text));
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 

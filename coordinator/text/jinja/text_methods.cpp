@@ -124,8 +124,8 @@ Value partition(Interpreter& at, const Value& self, const Arguments& given) {
   if (separator.empty()) refuse("empty separator");
   Heap& heap = at.heap();
   const Text& text = self.text();
-  const std::size_t place = from_right ? find_last(heap, text.bytes(), separator.bytes())
-                                       : find_first(heap, text.bytes(), separator.bytes());
+  const std::size_t place =
+      from_right ? find_last(heap, text.bytes(), separator.bytes()) : find_first(heap, text.bytes(), separator.bytes());
   std::vector<Text> parts(3);
   if (place == std::string::npos)
     parts[from_right ? 2 : 0] = text;
@@ -202,7 +202,8 @@ Value count(Interpreter& at, const Value& self, const Arguments& given) {
   const std::string_view text = std::string_view(bytes).substr(part.begin, part.end - part.begin);
   const std::string& wanted = text_argument("count", *values[0]).bytes();
   if (part.empty_range) return Value(std::int64_t{0});
-  const std::size_t n = wanted.empty() ? count_characters(text) + 1 : find_all(at.heap(), text, wanted, SIZE_MAX).size();
+  const std::size_t n =
+      wanted.empty() ? count_characters(text) + 1 : find_all(at.heap(), text, wanted, SIZE_MAX).size();
   return Value(static_cast<std::int64_t>(n));
 }
 
@@ -218,8 +219,7 @@ Value join(Interpreter& at, const Value& self, const Arguments& given) {
   Text out;
   bool first = true;
   for (const Value& item : items_of(at.heap(), *bind("join", given, {"iterable"}, 1)[0])) {
-    if (!item.is_string())
-      refuse(fmt::format("sequence item: expected str instance, {} found", type_name(item)));
+    if (!item.is_string()) refuse(fmt::format("sequence item: expected str instance, {} found", type_name(item)));
     at.heap().charge(item.bytes().size() + self.bytes().size());
     if (!std::exchange(first, false)) out.append(self.text());
     out.append(item.text());
@@ -268,7 +268,8 @@ Value zfill(Interpreter& at, const Value& self, const Arguments& given) {
   const std::int64_t width = integer_of(*bind("zfill", given, {"width"}, 1)[0]);
   const Text& text = self.text();
   const bool sign = text.bytes().starts_with('-') || text.bytes().starts_with('+');
-  const Value digits = padded(at.heap(), text.slice(sign ? 1 : 0, text.size()), width - (sign ? 1 : 0), Text("0"), Side::kLeft);
+  const Value digits =
+      padded(at.heap(), text.slice(sign ? 1 : 0, text.size()), width - (sign ? 1 : 0), Text("0"), Side::kLeft);
   Text out = text.slice(0, sign ? 1 : 0);
   out.append(digits.text());
   return at.heap().string(std::move(out));

@@ -29,11 +29,10 @@ class Pattern {
     if (text.empty()) return {};
     std::string out(text.size() * 3 + 16, '\0');  // no other case of a character has more than three times its bytes
     std::size_t size = out.size();
-    const int n = pcre2_substitute(
-        code_.get(), unit(text), text.size(), 0,
-        PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_EXTENDED | PCRE2_NO_UTF_CHECK, nullptr, nullptr,
-        reinterpret_cast<PCRE2_SPTR>(replacement), PCRE2_ZERO_TERMINATED, reinterpret_cast<PCRE2_UCHAR*>(out.data()),
-        &size);
+    const int n = pcre2_substitute(code_.get(), unit(text), text.size(), 0,
+                                   PCRE2_SUBSTITUTE_GLOBAL | PCRE2_SUBSTITUTE_EXTENDED | PCRE2_NO_UTF_CHECK, nullptr,
+                                   nullptr, reinterpret_cast<PCRE2_SPTR>(replacement), PCRE2_ZERO_TERMINATED,
+                                   reinterpret_cast<PCRE2_UCHAR*>(out.data()), &size);
     TERRACE_CHECK(n >= 0, "a substitution of this file");
     out.resize(size);
     return out;

@@ -19,10 +19,10 @@ std::size_t count_characters(std::string_view text);
 // The byte at which character `n` begins; the size where there are no more.
 std::size_t offset_of_character(std::string_view text, std::size_t n);
 
-bool is_space(char32_t character);       // str.isspace(), and \s
-bool is_line_end(char32_t character);    // where str.splitlines() cuts; \r\n is one
-bool is_printable(char32_t character);   // what repr() writes as it is
-bool is_word(char32_t character);        // \w
+bool is_space(char32_t character);      // str.isspace(), and \s
+bool is_line_end(char32_t character);   // where str.splitlines() cuts; \r\n is one
+bool is_printable(char32_t character);  // what repr() writes as it is
+bool is_word(char32_t character);       // \w
 
 // Byte counts at the two ends of `text` that strip() takes: white space, or the characters of `set`.
 struct Ends {

@@ -56,8 +56,9 @@ void write_string_repr(Writer& out, const Text& text) {
       made.append(bytes, at, character_bytes(bytes[at]));
     } else {
       const auto code = static_cast<std::uint32_t>(c);
-      made += code < 0x100 ? fmt::format("\\x{:02x}", code)
-                           : code < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
+      made += code < 0x100     ? fmt::format("\\x{:02x}", code)
+              : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                               : fmt::format("\\U{:08x}", code);
     }
   }
   made.push_back(quote);
@@ -207,8 +208,10 @@ class JsonWriter {
     for (std::uint32_t i = 0; i < level_; ++i) out_.put(*form_.indent);
   }
   void before_item(bool first) {
-    if (first) ++level_;
-    else out_.put(form_.between_items);
+    if (first)
+      ++level_;
+    else
+      out_.put(form_.between_items);
     new_line();
   }
   void after_items(const char* bracket) {
