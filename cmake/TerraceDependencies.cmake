@@ -7,12 +7,15 @@ find_package(spdlog CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers only: coordinator/serve/http
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+pkg_check_modules(prometheus_pull REQUIRED IMPORTED_TARGET prometheus-cpp-pull)
 
 # Standalone Asio is headers only and ships no CMake file.
 find_path(ASIO_INCLUDE_DIR asio.hpp REQUIRED)

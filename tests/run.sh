@@ -42,16 +42,20 @@ install_packages() {
   deploy/install_deps.sh
 }
 
-# Packages that only tests use. Without them the tests that need them say "skipped", by name.
-make_venv() {
-  local stamp=build/venv/requirements.txt
-  cmp -s tests/requirements.txt "$stamp" && return 0
-  if python3 -m venv build/venv &&
-    build/venv/bin/pip install --quiet --timeout 20 --retries 1 -r tests/requirements.txt; then
-    cp tests/requirements.txt "$stamp"
-  else
-    echo "no Python packages from PyPI: the tests that need them are skipped"
-  fi
+# Tools and packages that only tests use. Without them the tests that need them say "skipped", by name.
+fetch_test_tools() {
+  local list stamp
+  tests/deploy/fetch_tools.sh || echo "not from Debian: promtool; the tests that need it are skipped"
+  [ -x build/venv/bin/pip ] || python3 -m venv build/venv || return 0
+  for list in tests/requirements.txt tests/deploy/requirements.txt; do
+    stamp=build/venv/$(tr / - <<<"$list")
+    cmp -s "$list" "$stamp" && continue
+    if build/venv/bin/pip install --quiet --timeout 20 --retries 1 -r "$list"; then
+      cp "$list" "$stamp"
+    else
+      echo "not from PyPI: $list; the tests that need it are skipped"
+    fi
+  done
 }
 
 # build PRESET TARGET...
@@ -76,7 +80,7 @@ run_tests() {
 sanitize() {
   local preset=$1
   if [ "$mode" = full ]; then
-    stage "$preset-build" build "$preset" all && stage "$preset-tests" run_tests "$preset" -E '^Repository\.'
+    stage "$preset-build" build "$preset" all && stage "$preset-tests" run_tests "$preset" -E '^(Repository|Deploy)\.'
   else
     stage "$preset-build" build "$preset" "tests_$preset" && stage "$preset-tests" run_tests "$preset" -L "$preset"
   fi
@@ -92,7 +96,7 @@ report() {
 }
 
 rm -f "$log_dir"/*.log
-if stage install install_packages && stage python make_venv &&
+if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
   stage release-tests run_tests release || true
   if [ "$mode" != quick ]; then

@@ -69,6 +69,7 @@ HeldSlab::~HeldSlab() {
 
 const SlabId& HeldSlab::id() const { return memory_->id; }
 const SlabSizes& HeldSlab::sizes() const { return memory_->sizes; }
+bool HeldSlab::on_card() const { return !reservation_->store_.memory_.is_host(); }
 const std::byte* HeldSlab::gate() const { return memory_->gate(); }
 const std::byte* HeldSlab::up() const { return memory_->up(); }
 const std::byte* HeldSlab::down() const { return memory_->down(); }
@@ -83,21 +84,33 @@ std::span<std::byte> HeldSlab::writable_at(std::uint64_t offset) {
   return {memory_->down() + offset, sizes.down - offset};
 }
 
-void HeldSlab::write(std::uint64_t offset, std::span<const std::byte> data) {
+Status HeldSlab::write(std::uint64_t offset, std::span<const std::byte> data) {
   while (!data.empty()) {
     const std::span<std::byte> to = writable_at(offset);
     const std::size_t part = std::min(to.size(), data.size());
-    std::memcpy(to.data(), data.data(), part);
+    TERRACE_RETURN_IF_ERROR(reservation_->store_.memory_.write(to.data(), data.first(part)));
     offset += part;
     data = data.subspan(part);
   }
+  return {};
 }
 
-SlabStore::SlabStore(StoreOptions options) : options_(std::move(options)) {}
+Result<std::span<std::byte>> HostMemory::map(std::uint64_t bytes, FunctionRef<bool()> go_on) {
+  return map_touched(bytes, go_on);
+}
+void HostMemory::unmap(std::span<std::byte> memory) { arena::unmap(memory); }
+Status HostMemory::write(std::byte* to, std::span<const std::byte> data) {
+  std::memcpy(to, data.data(), data.size());
+  return {};
+}
+
+SlabStore::SlabStore(StoreOptions options)
+    : options_(std::move(options)), memory_(options_.memory != nullptr ? *options_.memory : ram_) {}
 
 SlabStore::~SlabStore() {
   TERRACE_CHECK(reserved_ == 0, "a reservation outlives its store");
   reclaim();
+  for (const auto memory : pool_.remove(pool_.free_bytes())) memory_.unmap(memory);
 }
 
 Status SlabStore::check_room(const ReservationTerms& terms, std::uint64_t total, std::uint64_t available) const {
@@ -150,7 +163,7 @@ Status SlabStore::take(const ReservationTerms& terms, std::uint64_t total, Funct
   }
   const std::uint64_t slab_bytes = round_to_pages(terms.slabs);
   if (slab_bytes == 0) return {};
-  auto memory = map_touched(slab_bytes, go_on);
+  auto memory = memory_.map(slab_bytes, go_on);
   const std::lock_guard lock(mutex_);
   if (!memory.ok()) {
     reserved_ -= total;
@@ -177,7 +190,7 @@ void SlabStore::reclaim() {
     const std::lock_guard lock(mutex_);
     garbage.swap(garbage_);
   }
-  for (const auto memory : garbage) unmap(memory);
+  for (const auto memory : garbage) memory_.unmap(memory);
 }
 
 StoreUsage SlabStore::usage() const {
@@ -268,6 +281,17 @@ Result<Reservation::Found> Reservation::find_all(std::span<const Key> keys) {
   return found;
 }
 
+std::vector<std::uint8_t> Reservation::holds(std::span<const Key> keys) const {
+  std::vector<std::uint8_t> held;
+  held.reserve(keys.size());
+  const std::lock_guard lock(store_.mutex_);
+  for (const Key& key : keys) {
+    HeldSlab::Memory* const memory = published(key.id, key.sizes);
+    held.push_back(memory != nullptr && held_.contains(memory) ? 1 : 0);
+  }
+  return held;
+}
+
 Result<std::shared_ptr<HeldSlab>> Reservation::allocate(const SlabId& id, const SlabSizes& sizes) {
   const std::uint64_t bytes = sizes.stored_bytes();
   std::vector<std::span<std::byte>> scattered;
@@ -280,8 +304,8 @@ Result<std::shared_ptr<HeldSlab>> Reservation::allocate(const SlabId& id, const 
     scattered = store_.pool_.remove(bytes);
     charged_ += bytes;  // the room is ours until the slab holds it
   }
-  for (const auto pages : scattered) unmap(pages);
-  const auto fresh = map_touched(bytes);
+  for (const auto pages : scattered) store_.memory_.unmap(pages);
+  const auto fresh = store_.memory_.map(bytes, [] { return true; });
   const std::lock_guard lock(store_.mutex_);
   charged_ -= bytes;
   if (!fresh.ok()) return fresh.error();

@@ -1,4 +1,4 @@
-// Slabs in RAM: one budget, reservations that are all or nothing, slabs of equal id held once.
+// Slabs in memory, RAM or a card's: one budget, reservations that are all or nothing, slabs of equal id held once.
 //
 //   SlabStore store({.budget = options.ram, .available = memory_available});
 //   auto reservation = store.reserve({.slabs = ..., .staging = ..., .scratch = ...}, go_on);
@@ -68,6 +68,28 @@ std::optional<std::uint64_t> total_bytes(const ReservationTerms& terms);
 
 class Reservation;
 
+// Memory that a store cuts up. RAM without another; a card's is mapped from what was taken of the card.
+// Threads  Any, write() to different places too.
+class SlabMemory {
+ public:
+  virtual ~SlabMemory() = default;
+  // False: only the card that it belongs to may read at its addresses, and only write() may write there.
+  virtual bool is_host() const = 0;
+  // As map_touched() and unmap() (page_pool.h).
+  virtual Result<std::span<std::byte>> map(std::uint64_t bytes, FunctionRef<bool()> go_on) = 0;
+  virtual void unmap(std::span<std::byte> memory) = 0;
+  // Copies `data` to `to`, inside what is mapped. kInternal: a card failed.
+  virtual Status write(std::byte* to, std::span<const std::byte> data) = 0;
+};
+
+class HostMemory final : public SlabMemory {
+ public:
+  bool is_host() const override { return true; }
+  Result<std::span<std::byte>> map(std::uint64_t bytes, FunctionRef<bool()> go_on) override;
+  void unmap(std::span<std::byte> memory) override;
+  Status write(std::byte* to, std::span<const std::byte> data) override;
+};
+
 // A slab on its way in, owned by who fills it. Lost (and its memory free again) unless it is published.
 class HeldSlab {
  public:
@@ -77,14 +99,17 @@ class HeldSlab {
 
   const SlabId& id() const;
   const SlabSizes& sizes() const;
+  // Whether the three below are addresses of a card (SlabMemory::is_host()).
+  bool on_card() const;
   const std::byte* gate() const;  // 64-byte aligned, like up and down
   const std::byte* up() const;
   const std::byte* down() const;
 
   // Copies `data` to [offset, offset + size) of the slab's file order; the range lies inside file_bytes(). Only
-  // before publish(), by one thread.
-  void write(std::uint64_t offset, std::span<const std::byte> data);
-  // The part that holds file offset `offset`, from there to the part's end: where a reader may put bytes directly.
+  // before publish(), by one thread. kInternal: a card failed.
+  Status write(std::uint64_t offset, std::span<const std::byte> data);
+  // The part that holds file offset `offset`, from there to the part's end: where a reader may put bytes directly, in
+  // RAM.
   std::span<std::byte> writable_at(std::uint64_t offset);
 
  private:
@@ -103,12 +128,14 @@ struct StoreOptions {
   std::uint64_t budget = 0;
   // Bytes the machine could still give this process, cgroup limits counted. Empty: not asked.
   std::function<Result<std::uint64_t>()> available;
+  SlabMemory* memory = nullptr;  // borrowed; null: RAM
 };
 
 struct StoreUsage {
   std::uint64_t budget = 0;
   std::uint64_t reserved = 0;  // of the budget
   std::uint64_t used = 0;      // by slabs, shared ones once
+  std::uint64_t free() const { return budget - reserved; }
 };
 
 class SlabStore {
@@ -143,6 +170,8 @@ class SlabStore {
   Status take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on);
 
   const StoreOptions options_;
+  HostMemory ram_;
+  SlabMemory& memory_;
   std::mutex turn_mutex_;
   std::condition_variable turn_over_;
   bool reserving_ = false;  // somebody has the turn; guarded by turn_mutex_
@@ -176,6 +205,9 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   // Those of the slabs that the store has published; they count here from now on. kOutOfMemory, nothing held: what is
   // new here, and what is missing, does not fit into what is left of this reservation; the text gives the numbers.
   Result<Found> find_all(std::span<const Key> keys);
+
+  // [keys] 1: something of this reservation holds the slab now.
+  std::vector<std::uint8_t> holds(std::span<const Key> keys) const;
 
   // Memory for a slab to be filled. kOutOfMemory: more than is left of this reservation; the text gives both.
   Result<std::shared_ptr<HeldSlab>> allocate(const SlabId& id, const SlabSizes& sizes);

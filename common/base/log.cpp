@@ -2,11 +2,12 @@
 
 #include <fmt/chrono.h>
 #include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <ctime>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -37,25 +38,6 @@ LogLevel from_spdlog(spdlog::level::level_enum level) {
 
 std::string_view view(spdlog::string_view_t text) { return {text.data(), text.size()}; }
 
-void append(spdlog::memory_buf_t& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
-
-// One JSON object a line. The library's own patterns do not escape.
-class JsonFormatter final : public spdlog::formatter {
- public:
-  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
-    using std::chrono::milliseconds;
-    const auto ms = std::chrono::duration_cast<milliseconds>(message.time.time_since_epoch()).count();
-    const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
-    nlohmann::ordered_json line;
-    line["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), ms % 1000);
-    line["level"] = name(from_spdlog(message.level));
-    if (message.logger_name.size() > 0) line["name"] = view(message.logger_name);
-    line["text"] = view(message.payload);
-    append(out, line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  }
-  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
-};
-
 class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit FunctionSink(std::function<void(LogLevel, std::string_view)> write) : write_(std::move(write)) {}
@@ -80,6 +62,29 @@ std::string escape_controls(std::string_view text) {
     }
   }
   return out;
+}
+
+// One JSON object; the library's own patterns do not escape.
+std::string json_line(LogLevel level, const std::string& name_of_log, const std::string& request,
+                      std::string_view text) {
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<milliseconds>(now).count();
+  nlohmann::ordered_json line;
+  line["time"] =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(ms / 1000)), ms % 1000);
+  line["level"] = name(level);
+  if (!name_of_log.empty()) line["name"] = name_of_log;
+  if (!request.empty()) line["request"] = request;
+  line["text"] = text;
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string plain_line(const std::string& name_of_log, const std::string& request, std::string_view text) {
+  std::string line;
+  if (!request.empty()) line += "[" + escape_controls(request) + "] ";
+  if (!name_of_log.empty()) line += name_of_log + ": ";
+  return line + std::string(text);
 }
 
 }  // namespace
@@ -116,35 +121,46 @@ bool colour_wanted(const Environment& environment, int fd) {
 struct Logger::Sink {
   spdlog::sink_ptr target;
   spdlog::level::level_enum level;
-  bool name_in_text;  // plain lines; JSON has a field for it
+  bool json;
 };
 
 Logger Logger::to_stderr(const LogOptions& options) {
   const auto target = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
       options.colour && !options.json ? spdlog::color_mode::always : spdlog::color_mode::never);
   if (options.json) {
-    target->set_formatter(std::make_unique<JsonFormatter>());
+    target->set_pattern("%v");
   } else {
     target->set_pattern(options.timestamps ? "%H:%M:%S.%e %^%l%$ %v" : "%^%l%$: %v");
   }
-  return Logger(std::make_shared<Sink>(Sink{target, to_spdlog(options.level), !options.json}), "");
+  return Logger(std::make_shared<Sink>(Sink{target, to_spdlog(options.level), options.json}));
 }
 
 Logger Logger::to_function(LogLevel level, std::function<void(LogLevel, std::string_view)> write) {
   const auto target = std::make_shared<FunctionSink>(std::move(write));
-  return Logger(std::make_shared<Sink>(Sink{target, to_spdlog(level), true}), "");
+  return Logger(std::make_shared<Sink>(Sink{target, to_spdlog(level), false}));
 }
 
-Logger Logger::silent() { return Logger(nullptr, ""); }
+Logger Logger::silent() { return Logger(nullptr); }
 
-Logger Logger::named(std::string name) const { return Logger(sink_, std::move(name)); }
+Logger Logger::named(std::string name) const {
+  Logger log = *this;
+  log.name_ = std::move(name);
+  return log;
+}
+
+Logger Logger::for_request(std::string id) const {
+  Logger log = *this;
+  log.request_ = std::move(id);
+  return log;
+}
 
 bool Logger::enabled(LogLevel level) const { return sink_ != nullptr && to_spdlog(level) >= sink_->level; }
 
 void Logger::write(LogLevel level, std::string_view text) const {
   if (!enabled(level)) return;
-  std::string line = escape_controls(text);
-  if (sink_->name_in_text && !name_.empty()) line = name_ + ": " + line;
+  const std::string escaped = escape_controls(text);
+  const std::string line =
+      sink_->json ? json_line(level, name_, request_, escaped) : plain_line(name_, request_, escaped);
   // A logger of the library for each line costs nothing: it is a name and a pointer to the sink, and it turns an
   // exception of the sink into one line on stderr.
   spdlog::logger logger(name_, sink_->target);

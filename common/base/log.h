@@ -2,6 +2,8 @@
 //
 //   12:03:04.512 info box1:9000: session 7 opened
 //   {"time":"2026-02-03T12:03:04.512Z","level":"info","name":"box1:9000","text":"session 7 opened"}
+//   12:03:04.517 info [req-5f0c] 200, 812 ms
+//   {"time":"2026-02-03T12:03:04.517Z","level":"info","request":"req-5f0c","text":"200, 812 ms"}
 //
 // A Logger is a small value that is passed down; there is no global one. Copies share the sink.
 // Threads: any may write at any time; a line is written whole.
@@ -47,6 +49,9 @@ class Logger {
 
   // The same log; its lines begin with "name: " (in JSON: a field).
   Logger named(std::string name) const;
+  // The same log; its lines begin with "[id] " (in JSON: the field "request"), so that all lines about one request can
+  // be found. The id may come from a client.
+  Logger for_request(std::string id) const;
 
   bool enabled(LogLevel level) const;
   // Control characters are escaped, so that text from a peer or a file cannot forge a second line.
@@ -71,7 +76,7 @@ class Logger {
 
  private:
   struct Sink;
-  Logger(std::shared_ptr<const Sink> sink, std::string name) : sink_(std::move(sink)), name_(std::move(name)) {}
+  explicit Logger(std::shared_ptr<const Sink> sink) : sink_(std::move(sink)) {}
 
   template <class... Args>
   void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) const {
@@ -80,6 +85,7 @@ class Logger {
 
   std::shared_ptr<const Sink> sink_;  // null: silent
   std::string name_;
+  std::string request_;
 };
 
 }  // namespace terrace

@@ -8,58 +8,88 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "isa", "listen", "log-json",
-                                               "log-level", "model",     "ram", "threads"};
+inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "gpu",   "isa", "listen",  "log-json",
+                                               "log-level", "metrics",   "model", "ram", "threads", "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
-inline constexpr const char* kTerraceCommands[] = {"generate", "chat",       "score",   "bench",  "plan",
-                                                   "tokenize", "detokenize", "inspect", "status", "selftest"};
+inline constexpr const char* kTerraceCommands[] = {"generate", "chat",    "serve",    "score",
+                                                   "bench",    "plan",    "tokenize", "detokenize",
+                                                   "template", "inspect", "status",   "selftest"};
 inline constexpr const char* kTerraceOptions[] = {"activations",
+                                                  "alias",
+                                                  "api-key-file",
                                                   "batch",
+                                                  "body-timeout",
+                                                  "cache-ram",
                                                   "chunk",
+                                                  "cors-origin",
                                                   "cpu-list",
                                                   "ctx-size",
                                                   "depth",
                                                   "frequency-penalty",
+                                                  "gpu",
+                                                  "header-timeout",
+                                                  "host",
+                                                  "idle-timeout",
                                                   "ids",
+                                                  "input",
                                                   "isa",
                                                   "json",
                                                   "kv",
                                                   "limits",
                                                   "limits-buffer",
+                                                  "log-json",
+                                                  "log-level",
                                                   "manifest",
+                                                  "max-body",
+                                                  "max-connections",
                                                   "max-tokens",
                                                   "min-p",
                                                   "model",
                                                   "n-gen",
                                                   "n-prompt",
+                                                  "no-api-key",
                                                   "no-special",
                                                   "node",
+                                                  "now",
                                                   "out",
                                                   "output",
                                                   "plan",
-                                                  "prompt",
-                                                  "prompt-file",
+                                                  "port",
                                                   "presence-penalty",
+                                                  "prompt",
+                                                  "prompt-chunk",
+                                                  "prompt-file",
+                                                  "queue",
                                                   "quiet",
                                                   "ram",
+                                                  "rate-limit",
                                                   "repeat-last-n",
                                                   "repeat-penalty",
                                                   "repeats",
                                                   "seed",
                                                   "share",
+                                                  "slot-save-path",
+                                                  "slots",
                                                   "stop",
+                                                  "stop-timeout",
                                                   "stream",
                                                   "system",
                                                   "temperature",
+                                                  "template",
                                                   "text",
                                                   "threads",
                                                   "top-k",
-                                                  "top-p"};
+                                                  "top-p",
+                                                  "trace",
+                                                  "vram",
+                                                  "write-timeout"};
 
 // What --ram may say, of both programs. Between these a budget that does not suit the machine is warned of, not
 // refused.
 inline constexpr std::uint64_t kLeastRam = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMostRam = std::uint64_t{1} << 50;
+// The same of --vram: below this an executor works a row at a time, if at all.
+inline constexpr std::uint64_t kLeastVram = std::uint64_t{4} << 20;
 
 }  // namespace terrace

@@ -40,6 +40,7 @@ OptionTable make_table(ChatOptions* o) {
       .range(1, 1ULL << 40)
       .default_text("when the model ends it");
   add_sampling_options(table, &o->sampling);
+  add_seed_option(table, &o->sampling);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
   return table;
@@ -143,12 +144,19 @@ terminal::InputHistory open_history(const Environment& environment, bool quiet) 
   return {};
 }
 
-// How the file marks turns: asked before anything is loaded or sent.
-Result<text::ChatTemplate> chat_template(const std::filesystem::path& model) {
+// How the file marks turns: asked, and tried with a first message, before anything is loaded or sent.
+Result<text::ChatTemplate> chat_template(const std::filesystem::path& model, const std::string& system) {
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(model));
   TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
-  auto form = text::ChatTemplate::make(vocabulary.chat_template);
-  return form.ok() ? std::move(form) : form.error().in(model.filename().string());
+  const std::string name = model.filename().string();
+  auto form = text::ChatTemplate::make(vocabulary);
+  if (!form.ok()) return form.error().in(name);
+  std::vector<text::ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", "Hello."});
+  const auto tried = form->render(messages, true, text::jinja::local_time());
+  if (!tried.ok()) return tried.error().in(name + ": its chat template writes no conversation");
+  return form;
 }
 
 }  // namespace
@@ -167,7 +175,7 @@ Status run_chat(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
 
   TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
-  TERRACE_ASSIGN_OR_RETURN(const text::ChatTemplate form, chat_template(o.model.model));
+  TERRACE_ASSIGN_OR_RETURN(const text::ChatTemplate form, chat_template(o.model.model, o.system));
 
   std::unique_ptr<terminal::Interrupts> interrupts;
   terminal::InputHistory history;
@@ -177,12 +185,6 @@ Status run_chat(const CommandContext& context) {
     history = open_history(context.environment, o.model.quiet);
     TERRACE_ASSIGN_OR_RETURN(lines, terminal::make_line_editor(kPrompt, *interrupts, history));
   }
-  if (!form.is_plain() && !o.model.quiet)
-    print_err(
-        "terrace: {}: its chat template does more than mark turns (a system text of its own, or reasoning); that is "
-        "not "
-        "written\n",
-        o.model.model.filename().string());
   const auto before_load = [](Engine& opening, const arch::ModelInfo&, std::uint32_t) -> Status {
     TERRACE_RETURN_IF_ERROR(opening.tokenizer());
     return {};
@@ -195,7 +197,7 @@ Status run_chat(const CommandContext& context) {
   options.batch = o.model.batch;
   options.sampling = o.sampling;
   const auto render = [&form](std::span<const text::ChatMessage> messages, bool add_generation_prompt) {
-    return form.render(messages, add_generation_prompt);
+    return form.render(messages, add_generation_prompt, text::jinja::local_time());
   };
   TERRACE_ASSIGN_OR_RETURN(Conversation conversation, Conversation::begin(*engine, render, std::move(options)));
   if (interrupts) interrupts->remember();

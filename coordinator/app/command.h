@@ -46,21 +46,25 @@ Result<bool> parse_options(OptionTable& table, const CommandContext& context, co
 // The subcommands. Each is declared in its own file.
 Status run_generate(const CommandContext& context);
 Status run_chat(const CommandContext& context);
+Status run_serve(const CommandContext& context);
 Status run_score(const CommandContext& context);
 Status run_bench(const CommandContext& context);
 Status run_plan(const CommandContext& context);
 Status run_tokenize(const CommandContext& context);
 Status run_detokenize(const CommandContext& context);
+Status run_template(const CommandContext& context);
 Status run_inspect(const CommandContext& context);
 Status run_status(const CommandContext& context);
 Status run_selftest(const CommandContext& context);
 std::vector<std::string> generate_option_names();
 std::vector<std::string> chat_option_names();
+std::vector<std::string> serve_option_names();
 std::vector<std::string> score_option_names();
 std::vector<std::string> bench_option_names();
 std::vector<std::string> plan_option_names();
 std::vector<std::string> tokenize_option_names();
 std::vector<std::string> detokenize_option_names();
+std::vector<std::string> template_option_names();
 std::vector<std::string> inspect_option_names();
 std::vector<std::string> status_option_names();
 std::vector<std::string> selftest_option_names();

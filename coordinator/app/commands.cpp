@@ -11,11 +11,13 @@ namespace {
 constexpr Command kCommands[] = {
     {"generate", "Continue a prompt.", run_generate, generate_option_names},
     {"chat", "Talk with the model.", run_chat, chat_option_names},
+    {"serve", "Answer HTTP requests: llama-server's, OpenAI's and Anthropic's.", run_serve, serve_option_names},
     {"score", "Measure how well the model predicts a text.", run_score, score_option_names},
     {"bench", "Measure tokens a second, and how near they come to what memory allows.", run_bench, bench_option_names},
     {"plan", "Say what memory a run would take, and where, before anything is loaded.", run_plan, plan_option_names},
     {"tokenize", "Turn text into token ids.", run_tokenize, tokenize_option_names},
     {"detokenize", "Turn token ids into text.", run_detokenize, detokenize_option_names},
+    {"template", "Show what a chat template makes of a conversation.", run_template, template_option_names},
     {"inspect", "Show what a model file holds and what this build can run of it.", run_inspect, inspect_option_names},
     {"status", "Show a tier node's state.", run_status, status_option_names},
     {"selftest", "Check every kernel of this machine against the reference.", run_selftest, selftest_option_names},

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace terrace::app {
@@ -26,6 +27,14 @@ Status Conversation::open_stream() {
   return {};
 }
 
+// Drops what the stream holds beyond its first n positions.
+Status Conversation::keep_positions(std::size_t n) {
+  if (n == stream_->length()) return {};
+  TERRACE_ASSIGN_OR_RETURN(OpenStream kept, stream_->fork(static_cast<std::uint32_t>(n)));
+  stream_.emplace(std::move(kept));
+  return {};
+}
+
 Status Conversation::clear() {
   messages_.resize(options_.system.empty() ? 0 : 1);
   return open_stream();
@@ -36,7 +45,7 @@ Result<std::vector<std::int32_t>> Conversation::encode(const text::ChatText& sai
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine_->tokenizer());
   std::vector<text::TextRange> plain;
   for (const text::TextRange& range : said.plain)
-    if (range.begin >= from) plain.push_back({range.begin - from, range.end - from});
+    if (range.end > from) plain.push_back({std::max(range.begin, from) - from, range.end - from});
   TERRACE_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, tokenizer->encode(std::string_view(said.text).substr(from),
                                                                             {.parse_special = true, .plain = plain}));
   const auto bos = tokenizer->leading_bos();
@@ -48,19 +57,21 @@ Result<Conversation::Reply> Conversation::say(const std::string& message, const 
                                               FunctionRef<Status(std::string_view)> on_text) {
   std::vector<text::ChatMessage> messages = messages_;
   messages.push_back({"user", message});
-  const text::ChatText said = render_(messages, true);
-  // A template may write earlier turns anew (without their reasoning, say): then all of it is computed again.
+  TERRACE_ASSIGN_OR_RETURN(const text::ChatText said, render_(messages, true));
   const bool goes_on = said.text.starts_with(text_);
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, encode(said, goes_on ? text_.size() : 0));
-  const std::uint64_t all = ids.size() + (goes_on ? tokens_.size() : 0);
+  TERRACE_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, encode(said, goes_on ? text_.size() : 0));
+  if (goes_on) ids.insert(ids.begin(), tokens_.begin(), tokens_.end());
   const std::uint32_t context = engine_->trunk().context();
-  if (all > context)
+  if (ids.size() > context)
     return Error(ErrorCode::kContextFull,
                  fmt::format("the conversation would have {} tokens with this message, and the context holds {}; say "
                              "less, begin anew, or raise --ctx-size",
-                             all, context));
-  if (!goes_on) TERRACE_RETURN_IF_ERROR(open_stream());
-  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+                             ids.size(), context));
+  // What the stream holds of them, but the last: its logits begin the reply.
+  const auto held_end = tokens_.begin() + stream_->length();
+  const auto same = std::mismatch(tokens_.begin(), held_end, ids.begin(), ids.empty() ? ids.end() : ids.end() - 1);
+  TERRACE_RETURN_IF_ERROR(keep_positions(static_cast<std::size_t>(same.first - tokens_.begin())));
+  tokens_ = std::move(ids);
 
   GenerationRequest request;
   const auto held = tokens_.begin() + stream_->length();

@@ -1,5 +1,6 @@
 // A conversation on one stream of the trunk. Each turn computes only what the stream does not hold yet: the end of the
-// reply before, the new message, and where the next reply begins.
+// reply before, the new message, and where the next reply begins. A template may write earlier turns anew (without
+// their reasoning, say): then what follows the first token that differs is computed again.
 //
 // What was shown is what is in the conversation: a reply that was interrupted goes on as far as it was shown, and its
 // last token, shown but not computed, is computed with the next turn.
@@ -33,7 +34,7 @@ struct ConversationOptions {
 class Conversation {
  public:
   // Messages to text, true: up to where the assistant's reply begins.
-  using Render = std::function<text::ChatText(std::span<const text::ChatMessage>, bool)>;
+  using Render = std::function<Result<text::ChatText>(std::span<const text::ChatMessage>, bool)>;
 
   // `engine` is borrowed. kBusy: the trunk has no stream.
   static Result<Conversation> begin(Engine& engine, Render render, ConversationOptions options);
@@ -46,8 +47,8 @@ class Conversation {
     double decode_ms = 0;
   };
   // Says `message`, and gives the reply to on_text as it is made: whole characters. `interrupted` is asked between
-  // steps. kContextFull: the message does not fit; the conversation is as it was before. Any other error (of a leg, of
-  // on_text) ends the conversation.
+  // steps. kContextFull: the message does not fit; the conversation is as it was before, as it is when the template
+  // cannot write it. Any other error (of a leg, of on_text) ends the conversation.
   Result<Reply> say(const std::string& message, const std::function<bool()>& interrupted,
                     FunctionRef<Status(std::string_view)> on_text);
 
@@ -61,6 +62,7 @@ class Conversation {
  private:
   Conversation(Engine& engine, Render render, ConversationOptions options);
   Status open_stream();
+  Status keep_positions(std::size_t n);
   Result<std::vector<std::int32_t>> encode(const text::ChatText& said, std::size_t from) const;
 
   Engine* engine_;

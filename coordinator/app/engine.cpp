@@ -19,14 +19,18 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/serve/trace/recorder.h"
+#include "coordinator/serve/trace/traced.h"
 #include "coordinator/terminal/notes.h"
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/registry/registry.h"
+#include "kernels/selftest/card.h"
 
 namespace terrace::app {
 namespace {
@@ -74,13 +78,21 @@ struct Engine::Parts {
   std::unique_ptr<transport::Transport> transport;
   std::unique_ptr<legs::HostLeg> host;
   std::vector<std::unique_ptr<legs::NodeSession>> nodes;
-  std::vector<legs::Leg*> legs;  // host first
+  std::unique_ptr<kernels::ExpertCard> card;  // with --gpu
+  std::unique_ptr<legs::CardLeg> card_leg;
+  std::vector<legs::Leg*> legs;                 // host first, the card last
+  std::unique_ptr<serve::TraceRecorder> trace;  // of --trace; null: nothing below is traced
+  std::vector<std::unique_ptr<serve::TracedLeg>> traced_legs;
   std::unique_ptr<legs::Dispatcher> dispatcher;
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
+  std::unique_ptr<serve::TracedTrunk> traced_trunk;
 
   Status open_manifest(const std::filesystem::path& cache_dir);
+  Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
+  // What the dispatcher hands batches to.
+  std::vector<legs::Leg*> legs_as_dispatched();
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const ModelOptions& options, const legs::OwnerTable& owners,
                                                        std::size_t leg);
@@ -88,7 +100,20 @@ struct Engine::Parts {
 
 Engine::Engine() = default;
 Engine::~Engine() = default;
-arch::Trunk& Engine::trunk() { return *parts_->trunk; }
+
+arch::Trunk& Engine::trunk() {
+  if (parts_->traced_trunk) return *parts_->traced_trunk;
+  return *parts_->trunk;
+}
+
+Status Engine::end_trace() {
+  if (!parts_->trace) return {};
+  TERRACE_RETURN_IF_ERROR(parts_->trace->close());
+  if (const std::uint64_t dropped = parts_->trace->dropped())
+    parts_->notes.print("the trace had no room for {} spans more", dropped);
+  return {};
+}
+
 const kernels::Ops& Engine::ops() const { return parts_->ops; }
 Parallel& Engine::parallel() { return *parts_->pool; }
 const CpuChoice& Engine::cpus() const { return parts_->cpus; }
@@ -145,6 +170,31 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   return session;
 }
 
+// The card's memory was taken when the placement was made; here it is filled.
+Status Engine::Parts::open_card(Placement& placement) {
+  card = std::move(placement.card);
+  TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
+  const std::size_t leg = placement.owners.n_legs() - 1;
+  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
+                                                         placement.owners, leg, kernels, experts.shift));
+  const auto begin = std::chrono::steady_clock::now();
+  auto task = notes.begin(card_leg->name());
+  TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
+                                         [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); }));
+  task.reset();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  const std::uint64_t bytes = card_leg->counters().weight_bytes_sent;
+  notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
+              format_size(bytes),
+              format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
+  if (placement.card_dense_bytes > 0)
+    notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
+  else
+    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
+  legs.push_back(card_leg.get());
+  return {};
+}
+
 // All nodes at once, each by a thread of its own; the first error by the order of --node is told.
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
@@ -181,6 +231,9 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (const auto room = placement.memory.room_for_positions; room && *room < placement.info.context)
     p.notes.print("the cache is taken as needed; there is memory for {} of the model's {} positions", *room,
                   placement.info.context);
+  if (!options.trace.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(p.trace, serve::TraceRecorder::open(options.trace, placement.owners.leg_names()));
+  }
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
@@ -191,12 +244,24 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
   }
+  if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   p.host->set_between_slices([&p] {
     for (legs::Leg* leg : p.legs) leg->progress();
   });
-  p.dispatcher =
-      std::make_unique<legs::Dispatcher>(placement.owners, p.legs, p.kernels, p.experts.top_k, *p.pool, p.ops);
+  p.dispatcher = std::make_unique<legs::Dispatcher>(placement.owners, p.legs_as_dispatched(), p.kernels,
+                                                    p.experts.top_k, *p.pool, p.ops);
   return {};
+}
+
+std::vector<legs::Leg*> Engine::Parts::legs_as_dispatched() {
+  if (!trace) return legs;
+  std::vector<legs::Leg*> dispatched;
+  for (legs::Leg* leg : legs) {
+    const auto track = static_cast<std::uint32_t>(1 + traced_legs.size());
+    traced_legs.push_back(std::make_unique<serve::TracedLeg>(*leg, *trace, track));
+    dispatched.push_back(traced_legs.back().get());
+  }
+  return dispatched;
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {
@@ -223,6 +288,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment), before_load));
 
   TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, p.trunk_options, *p.dispatcher, *p.pool));
+  if (p.trace) p.traced_trunk = std::make_unique<serve::TracedTrunk>(*p.trunk, *p.trace);
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} thread{}, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, p.cpus.n_threads,
                 p.cpus.n_threads == 1 ? "" : "s", kernels::name(p.ops.isa));

@@ -49,6 +49,10 @@ class Engine {
   const std::vector<legs::Leg*>& legs() const;
   double load_ms() const { return load_ms_; }
 
+  // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not
+  // whole.
+  Status end_trace();
+
   // The file's tokenizer, read when it is first asked for: a run on ids needs none.
   Result<const text::Tokenizer*> tokenizer();
 

@@ -42,8 +42,10 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("stream", &o->stream, "print text as it is made; not with --json");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
   add_sampling_options(table, &o->sampling);
+  add_seed_option(table, &o->sampling);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
+  add_trace_option(table, &o->model);
   return table;
 }
 
@@ -157,7 +159,7 @@ Status run_generate(const CommandContext& context) {
     print_err("terrace: the context of {} tokens is full and the text may be unfinished; raise --ctx-size\n",
               engine->trunk().context());
   if (!o.model.quiet && !o.model.json) print_summary(*engine, g);
-  return {};
+  return engine->end_trace();
 }
 
 }  // namespace terrace::app

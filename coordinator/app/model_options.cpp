@@ -47,6 +47,12 @@ void add_activations_option(OptionTable& table, ModelOptions* options) {
                    "f32 is for checking only: slow, and not with nodes");
 }
 
+void add_trace_option(OptionTable& table, ModelOptions* options) {
+  table.add("trace", &options->trace, "write what each step and each leg did when, for ui.perfetto.dev; up to 1G")
+      .value_name("FILE")
+      .default_text("none");
+}
+
 void add_model_options(OptionTable& table, ModelOptions* options) {
   add_file_options(table, options);
   table.add("ctx-size", &options->context, "positions a sequence may have, 0: the model's; memory is taken as needed");
@@ -65,6 +71,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
            "memory for this machine's part; more than there is: weights are read from the file again and again")
       .range(kLeastRam, kMostRam)
       .default_text("what is available");
+  kernels::add_card_options(table, &options->card);
   add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);
 }
@@ -90,7 +97,10 @@ Status check(const ModelOptions& options) {
     return Error(
         ErrorCode::kInvalidArgument,
         "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
-  return {};
+  if (options.activations == kernels::Activations::kF32 && options.card.gpu)
+    return Error(ErrorCode::kInvalidArgument,
+                 "--activations f32 is for checking on the CPU; cards compute by the contract only: leave out --gpu");
+  return kernels::check(options.card);
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {

@@ -10,6 +10,7 @@
 #include "common/base/options.h"
 #include "common/base/result.h"
 #include "common/base/units.h"
+#include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
@@ -19,9 +20,10 @@ namespace terrace::app {
 struct ModelOptions {
   std::filesystem::path model;  // empty: the demo model
   std::vector<std::string> nodes;
-  std::string share;                     // empty: even by id order
-  std::filesystem::path plan;            // empty: none; else it says nodes and shares
-  std::optional<Bytes> ram;              // empty: what is available
+  std::string share;           // empty: even by id order
+  std::filesystem::path plan;  // empty: none; else it says nodes and shares
+  std::optional<Bytes> ram;    // empty: what is available
+  kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;
   std::optional<kernels::Isa> isa;
@@ -29,6 +31,8 @@ struct ModelOptions {
   kernels::KvType kv = kernels::KvType::kF16;
   kernels::Activations activations = kernels::Activations::kQuantised;
   std::uint32_t batch = 512;
+  std::filesystem::path trace;  // of steps by leg; empty: none
+  std::uint32_t streams = 1;    // sequences that may be open at once
   bool quiet = false;
   bool json = false;
 };
@@ -37,13 +41,15 @@ struct ModelOptions {
 void add_model_options(OptionTable& table, ModelOptions* options);
 // --activations alone.
 void add_activations_option(OptionTable& table, ModelOptions* options);
+// --trace alone.
+void add_trace_option(OptionTable& table, ModelOptions* options);
 // --model and --quiet alone, for commands that only read the file.
 void add_file_options(OptionTable& table, ModelOptions* options);
 // --isa alone.
 void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
 
-// What the options say together: nodes that stand twice, nodes with f32 activations, a plan beside what it says itself.
-// kInvalidArgument.
+// What the options say together: nodes that stand twice, nodes or a card with f32 activations, memory of no card, a
+// plan beside what it says itself. kInvalidArgument.
 Status check(const ModelOptions& options);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which

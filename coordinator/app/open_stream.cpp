@@ -9,6 +9,11 @@ Result<OpenStream> OpenStream::open(arch::Trunk& trunk) {
   return OpenStream(trunk, id);
 }
 
+Result<OpenStream> OpenStream::fork(std::uint32_t positions) const {
+  TERRACE_ASSIGN_OR_RETURN(const arch::StreamId id, trunk_->fork_stream(id_, positions));
+  return OpenStream(*trunk_, id);
+}
+
 OpenStream::OpenStream(OpenStream&& other) noexcept
     : trunk_(std::exchange(other.trunk_, nullptr)), id_(other.id_), rows_(std::move(other.rows_)) {}
 

@@ -17,6 +17,8 @@ class OpenStream {
  public:
   // Errors as Trunk::open_stream().
   static Result<OpenStream> open(arch::Trunk& trunk);
+  // Another one, which holds this one's first `positions`, at most length(). Errors as Trunk::fork_stream().
+  Result<OpenStream> fork(std::uint32_t positions) const;
   OpenStream(OpenStream&& other) noexcept;
   OpenStream& operator=(OpenStream&&) = delete;
   ~OpenStream();

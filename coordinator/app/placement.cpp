@@ -1,5 +1,7 @@
 #include "coordinator/app/placement.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/machine_limits.h"
@@ -7,9 +9,11 @@
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/planner/card_share.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/plan_file.h"
 #include "coordinator/planner/share.h"
+#include "kernels/cuda/experts/open.h"
 
 namespace terrace::app {
 namespace {
@@ -35,11 +39,19 @@ Result<Owners> read_owners(const gguf::File& file, const ModelOptions& options, 
   return Owners{options.nodes, std::move(owners)};
 }
 
+Result<std::unique_ptr<kernels::ExpertCard>> open_card(const kernels::CardRequest& request) {
+  std::optional<std::uint64_t> budget;
+  if (request.vram) budget = request.vram->value;
+  return kernels::cuda::open_expert_card(*request.gpu, budget);
+}
+
 arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::ModelExperts& experts) {
   arch::TrunkOptions trunk;
   trunk.context = options.context;
   trunk.kv = options.kv;
   trunk.max_rows = options.batch;
+  // Beside what is asked for the one that a conversation goes on in when its template writes it anew.
+  trunk.max_streams = std::max(options.streams, 2u);
   trunk.isa = options.isa;
   trunk.activations = options.activations;
   trunk.shift = experts.shift;
@@ -65,16 +77,32 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                                  std::size_t n_threads) {
   TERRACE_ASSIGN_OR_RETURN(manifest::ModelExperts experts, manifest::find_experts(file));
   TERRACE_ASSIGN_OR_RETURN(Owners owners, read_owners(file, options, experts));
-  const arch::TrunkOptions trunk = trunk_options(options, experts);
+  arch::TrunkOptions trunk = trunk_options(options, experts);
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());
   TERRACE_ASSIGN_OR_RETURN(arch::ModelInfo info, arch::describe(file, trunk));
+  std::unique_ptr<kernels::ExpertCard> card;
+  if (options.card.gpu) {
+    TERRACE_ASSIGN_OR_RETURN(card, open_card(options.card));
+  }
+  legs::OwnerTable share = std::move(owners.table);
+  legs::OwnerTable with_card = share;
+  std::uint64_t dense = 0;
+  if (card) {
+    dense = planner::dense_bytes_on(*card, info);
+    with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - dense, *kernels);
+    if (dense > 0) trunk.card = card.get();
+    trunk.card_memory = card->slab_memory().first(dense);
+  }
   Placement placement{.experts = std::move(experts),
                       .trunk = trunk,
                       .info = std::move(info),
                       .kernels = std::move(*kernels),
                       .nodes = std::move(owners.nodes),
-                      .owners = std::move(owners.table),
+                      .card = std::move(card),
+                      .card_dense_bytes = dense,
+                      .share = std::move(share),
+                      .owners = std::move(with_card),
                       .controls = {},
                       .memory = {}};
   for (const std::string& node : placement.nodes) {
@@ -88,8 +116,11 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .max_rows = options.batch,
                            .range_rows = legs::kPromptRangeRows,
                            .host = {}};
+  if (placement.card) input.card = planner::describe(*placement.card, dense);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
+  // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
+  if (options.streams > 1) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;
 }
 

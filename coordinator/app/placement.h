@@ -16,6 +16,7 @@
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/planner/memory_plan.h"
+#include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
 
 namespace terrace::app {
@@ -26,12 +27,16 @@ struct Placement {
   arch::ModelInfo info;
   std::vector<kernels::ExpertKernels> kernels;  // [n_layers], this machine's
   std::vector<std::string> nodes;               // of --node, or of the plan file
-  legs::OwnerTable owners;
+  std::unique_ptr<kernels::ExpertCard> card;    // of --gpu: opened, its memory taken; else null
+  std::uint64_t card_dense_bytes = 0;           // of it, the first for the trunk's dense matrices
+  legs::OwnerTable share;                       // host and nodes, as the options or the plan say it
+  legs::OwnerTable owners;                      // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
   planner::MemoryPlan memory;                                // may say that it does not fit
 };
 
-// n_threads: that compute here. Errors name file, share, plan file or node; that memory is short is none of them.
+// n_threads: that compute here. Errors name file, share, plan file, node or card; that memory is short is none of them,
+// but for a card's: that is taken here.
 Result<Placement> make_placement(const gguf::File& file, const ModelOptions& options, const kernels::CpuFeatures& cpu,
                                  std::size_t n_threads);
 

@@ -43,13 +43,14 @@ void print_table(const Placement& p, const ModelOptions& options, const std::str
     name = std::max(name, leg.name.size());
     experts = std::max(experts, leg.experts.size());
   }
-  print_out("{:<{}}  {:<{}}  {:>6}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", "leg", name, "experts", experts,
-            "slabs", "weights", "dense", "cache", "windows", "scratch", "needs", "offers");
+  print_out("{:<{}}  {:<{}}  {:>6}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", "leg", name, "experts",
+            experts, "slabs", "weights", "vram", "dense", "cache", "windows", "scratch", "needs", "offers");
   for (const LegPlan& leg : p.memory.legs)
-    print_out("{:<{}}  {:<{}}  {:>6}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}{}\n", leg.name, name, leg.experts,
-              experts, leg.slabs, or_dash(leg.slab_bytes), or_dash(leg.dense_bytes), or_dash(leg.cache_bytes),
-              or_dash(leg.staging_bytes), format_size(leg.scratch_bytes), format_size(leg.needs),
-              format_size(leg.offers), leg.fits() ? "" : "  does not fit");
+    print_out("{:<{}}  {:<{}}  {:>6}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}{}\n", leg.name, name,
+              leg.experts, experts, leg.slabs, or_dash(leg.slab_bytes), or_dash(leg.vram_bytes),
+              or_dash(leg.dense_bytes), or_dash(leg.cache_bytes), or_dash(leg.staging_bytes),
+              format_size(leg.scratch_bytes), format_size(leg.needs), format_size(leg.offers),
+              leg.fits() ? "" : "  does not fit");
   if (options.context != 0)
     print_out("\nthe cache holds {} positions\n", options.context);
   else if (p.memory.room_for_positions)
@@ -94,7 +95,7 @@ Status run_plan(const CommandContext& context) {
   else
     print_table(placement, o.model, model);
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
-  if (o.out) return planner::write_plan_file(*o.out, file, placement.owners, placement.memory);
+  if (o.out) return planner::write_plan_file(*o.out, file, placement.share, placement.memory);
   return {};
 }
 

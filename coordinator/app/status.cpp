@@ -39,6 +39,11 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
                         {"bytes_sent", session.bytes_sent},
                         {"bytes_received", session.bytes_received},
                         {"compute_us", session.compute_us}});
+  auto cards = nlohmann::ordered_json::array();
+  for (const legs::NodeCardStatus& card : s.cards)
+    cards.push_back({{"index", card.index},
+                     {"name", card.name},
+                     {"memory", {{"budget", card.budget}, {"reserved", card.reserved}, {"used", card.used}}}});
   return {{"listen", s.listen},
           {"boot_id", fmt::format("{:016x}", s.boot_id)},
           {"version", s.version},
@@ -47,6 +52,7 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"isa", s.isa},
           {"kernels", s.kernels},
           {"memory", {{"budget", s.memory_budget}, {"reserved", s.memory_reserved}, {"used", s.memory_used}}},
+          {"cards", cards},
           {"threads", s.threads},
           {"cpus", s.cpus},
           {"pinned", s.pinned},
@@ -72,6 +78,9 @@ void print_table(const legs::NodeStatus& s) {
             s.numerics_version, s.isa);
   print_out("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
             format_size(s.memory_used));
+  for (const legs::NodeCardStatus& card : s.cards)
+    print_out("card {}  {}  {} of {} reserved, {} in use\n", card.index, card.name, format_size(card.reserved),
+              format_size(card.budget), format_size(card.used));
   print_out("threads {}  CPUs {}{}  waits {}  ({})\n", s.threads, fmt::join(s.cpus, ","), s.pinned ? ", pinned" : "",
             s.waiting, s.cpu_choice);
   print_out("kernels\n");

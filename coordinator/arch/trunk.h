@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/base/tensor_type.h"
 #include "coordinator/kv/cache.h"
 
 namespace terrace::arch {
@@ -45,6 +46,16 @@ struct LayerTrace {
 };
 using TraceFn = std::function<void(const LayerTrace&)>;
 
+// A dense matrix whose products a card may compute.
+struct DenseMatrix {
+  TensorType type = TensorType::kF32;
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::uint64_t bytes() const { return rows * row_bytes(type, cols); }
+  // What it takes of a card's memory.
+  std::uint64_t card_bytes() const { return (bytes() + 255) / 256 * 256; }
+};
+
 struct ModelInfo {
   std::string architecture;
   std::uint32_t n_layers = 0;
@@ -61,6 +72,7 @@ struct ModelInfo {
   std::uint64_t embedding_row_bytes = 0;    // once a row
   std::uint64_t head_bytes = 0;             // once a step, where some row wants logits
   std::vector<std::uint64_t> expert_bytes;  // [n_layers] once for each expert that some row chose
+  std::vector<DenseMatrix> dense_products;  // of every layer, and the head
 };
 
 // One owner thread. Scratch grows to the largest step and is kept: a decode step allocates nothing after warm-up,

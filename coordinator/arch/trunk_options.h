@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "kernels/card/expert_card.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
@@ -19,6 +21,10 @@ struct TrunkOptions {
   std::optional<kernels::Isa> isa;  // exactly this one (flag --isa), else the widest of each kernel
   kernels::Activations activations = kernels::Activations::kQuantised;
   int shift = 24;  // SHIFT of the model's manifest (docs/numerics.md 5)
+  // Where the dense products of ModelInfo are computed, and the part of its slab memory for their weights, of
+  // card_bytes() at least; null: here. Both are borrowed.
+  kernels::ExpertCard* card = nullptr;
+  std::span<std::byte> card_memory = {};
 };
 
 }  // namespace terrace::arch

@@ -168,7 +168,10 @@ class GrpcNodeControl final : public NodeControl {
                         .total = reply.reserved_bytes(),
                         .budget = reply.memory_budget(),
                         .free = reply.memory_free(),
-                        .available = reply.memory_available()};
+                        .available = reply.memory_available(),
+                        .card = reply.card_bytes(),
+                        .card_budget = reply.card_budget(),
+                        .card_free = reply.card_free()};
   }
 
   Result<OpenedSession> open_session(const SessionRequest& request) override {
@@ -305,6 +308,8 @@ NodeStatus from_message(const v1::StatusReply& reply) {
   node.pinned = reply.cpus().pinned();
   node.waiting = printable(reply.cpus().waiting());
   node.cpu_choice = printable(reply.cpus().why());
+  for (const v1::CardStatus& card : reply.cards())
+    node.cards.push_back({card.index(), printable(card.name()), card.budget(), card.reserved(), card.used()});
   for (const v1::SessionStatus& s : reply.sessions()) {
     NodeSessionStatus session;
     session.session = s.session();

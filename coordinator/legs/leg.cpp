@@ -6,6 +6,8 @@ const char* name(LegKind kind) {
   switch (kind) {
     case LegKind::kHost:
       return "host";
+    case LegKind::kCard:
+      return "card";
     case LegKind::kNode:
       return "node";
   }

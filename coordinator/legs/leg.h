@@ -1,4 +1,4 @@
-// A leg computes pairs (row, expert): the coordinator's host CPU, a tier node, later a card. All have this one
+// A leg computes pairs (row, expert): the coordinator's host CPU, a tier node, a card. All have this one
 // asynchronous interface; the dispatcher knows legs, the trunk knows neither legs nor transports.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace terrace::legs {
 
-enum class LegKind : std::uint8_t { kHost, kNode };
+enum class LegKind : std::uint8_t { kHost, kCard, kNode };
 enum class LegState : std::uint8_t { kOk, kLost };
-const char* name(LegKind kind);    // "host", "node"
+const char* name(LegKind kind);    // "host", "card", "node"
 const char* name(LegState state);  // "ok", "lost"
 
 // Rows [first, first + count) of a batch; a leg answers range by range.
@@ -43,7 +43,7 @@ struct LegCounters {
   std::uint64_t pairs = 0;
   std::uint64_t bytes_sent = 0;  // data frames, headers included, without weights
   std::uint64_t bytes_received = 0;
-  std::uint64_t weight_bytes_sent = 0;  // slabs
+  std::uint64_t weight_bytes_sent = 0;  // slabs, to a node or to a card
   std::uint64_t wait_us = 0;            // the step's wait for this leg's replies
   std::uint64_t compute_us = 0;         // the leg's own kernels
 };
@@ -55,7 +55,7 @@ class Leg {
  public:
   virtual ~Leg() = default;
 
-  virtual const std::string& name() const = 0;  // "host", or the string given to --node
+  virtual const std::string& name() const = 0;  // "host", "card0", or the string given to --node
   virtual LegKind kind() const = 0;
   virtual LegState state() const = 0;
   virtual std::uint64_t experts() const = 0;  // slabs it owns in the current epoch, over all layers

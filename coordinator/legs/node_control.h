@@ -59,6 +59,8 @@ struct NodeEstimate {
   std::uint64_t total = 0;  // of the budget
   std::uint64_t budget = 0, free = 0;
   std::uint64_t available = 0;  // that the machine could give the node now
+  std::uint64_t card = 0;       // of its slabs those on the node's card; not in the six above
+  std::uint64_t card_budget = 0, card_free = 0;
 };
 
 struct LayerExperts {
@@ -79,6 +81,11 @@ struct NodeSessionStatus {
   std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;
 };
+struct NodeCardStatus {
+  std::uint32_t index = 0;
+  std::string name;
+  std::uint64_t budget = 0, reserved = 0, used = 0;  // bytes
+};
 struct NodeStatus {
   std::string listen;
   std::uint64_t boot_id = 0;
@@ -93,6 +100,7 @@ struct NodeStatus {
   bool pinned = false;
   std::string waiting;     // "block" or "spin then park"
   std::string cpu_choice;  // why these, for people
+  std::vector<NodeCardStatus> cards;
   std::vector<NodeSessionStatus> sessions;
 };
 

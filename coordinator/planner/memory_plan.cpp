@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "common/base/units.h"
+#include "coordinator/legs/card_leg.h"
+#include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/share.h"
@@ -87,6 +89,7 @@ class NodePlanner {
     leg.experts = describe(share, input_.model.n_layers());
     leg.slabs = count(share);
     leg.slab_bytes = estimate.slabs;
+    leg.vram_bytes = estimate.card;
     leg.staging_bytes = estimate.staging;
     leg.scratch_bytes = estimate.scratch;
     leg.needs = estimate.total;
@@ -117,8 +120,9 @@ class NodePlanner {
     const std::string more = machine ? "end other programs there"
                                      : fmt::format("start it with --ram {}", as_option(e.budget - e.free + e.total));
     return fmt::format(
-        "{}: needs {} for {} (slabs {}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
+        "{}: needs {} for {} (slabs {}{}, windows {}, scratch {}) and offers {} ({}); short by {}; {}, or {}", leg.name,
         format_size(leg.needs), share.empty() ? "its session" : "experts " + leg.experts, format_size(leg.slab_bytes),
+        leg.vram_bytes == 0 ? "" : fmt::format(" beside {} on its card", format_size(leg.vram_bytes)),
         format_size(leg.staging_bytes), format_size(leg.scratch_bytes), format_size(leg.offers), why,
         format_size(leg.needs - leg.offers), part, more);
   }
@@ -175,16 +179,42 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
   leg.slab_bytes = legs::slab_bytes(input.model, share);
-  leg.dense_bytes = host.dense_bytes;
+  leg.dense_bytes = host.dense_bytes - std::min(host.dense_bytes, input.card ? input.card->dense_bytes : 0);
   leg.cache_bytes = host.cache_bytes;
-  const std::uint64_t n_nodes = input.owners.n_legs() - 1;
+  const std::uint64_t n_nodes = input.owners.n_legs() - 1 - (input.card ? 1 : 0);
   leg.staging_bytes = 2 * n_nodes * legs::session_sizes(input.model, input.max_rows, input.range_rows).receive_window;
-  leg.scratch_bytes = host.scratch_bytes;
+  leg.scratch_bytes = host.scratch_bytes + (input.card ? input.card->staging_bytes : 0);
   const std::uint64_t taken = leg.cache_bytes + leg.staging_bytes + leg.scratch_bytes;
   leg.needs = leg.slab_bytes + leg.dense_bytes + taken;
   const HostLimits limits = limits_of(host);
   leg.offers = limits.all;
   if (taken > limits.taken || leg.needs > limits.all) leg.refusal = refuse_host(input, leg, share);
+  return leg;
+}
+
+// ---- a card of this machine -----------------------------------------------------------------------------------------
+
+// Its share was cut to what it holds; only a card that holds nothing of a share is a mistake.
+LegPlan plan_card(const PlanInput& input, const CardInput& card) {
+  const std::size_t index = input.owners.n_legs() - 1;
+  const Share share = share_of(input.owners, index);
+  LegPlan leg;
+  leg.name = card.name;
+  leg.is_card = true;
+  leg.experts = describe(share, input.model.n_layers());
+  leg.slabs = count(share);
+  leg.dense_bytes = card.dense_bytes;
+  for (const LayerExperts& layer : share)
+    leg.slab_bytes += layer.experts.size() * legs::card_slab_bytes(legs::expert_shape(input.model.layers[layer.layer]));
+  leg.scratch_bytes = card.budget_bytes - card.slab_bytes;
+  leg.needs = leg.slab_bytes + leg.dense_bytes + leg.scratch_bytes;
+  leg.offers = card.budget_bytes;
+  if (leg.slabs == 0 && input.owners.n_slabs(0) > 0)
+    leg.refusal = fmt::format(
+        "{}: no expert fits into the {} that a budget of {} leaves for them, or the card has no kernel for their "
+        "types; "
+        "give it more --vram, or leave out --gpu",
+        card.description, format_size(card.slab_bytes - card.dense_bytes), format_size(card.budget_bytes));
   return leg;
 }
 
@@ -203,7 +233,8 @@ Status MemoryPlan::status() const {
 }
 
 Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::unique_ptr<legs::NodeControl>> nodes) {
-  TERRACE_CHECK(nodes.size() + 1 == input.owners.n_legs(), "a node for each leg but the host");
+  TERRACE_CHECK(nodes.size() + 1 + (input.card ? 1 : 0) == input.owners.n_legs(),
+                "a node for each leg but the host and the card");
   MemoryPlan plan;
   plan.legs.push_back(plan_host(input, share_of(input.owners, 0)));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -211,13 +242,16 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
     TERRACE_ASSIGN_OR_RETURN(LegPlan leg, NodePlanner(input, *nodes[i]).plan(share_of(input.owners, i + 1)));
     plan.legs.push_back(std::move(leg));
   }
+  if (input.card) plan.legs.push_back(plan_card(input, *input.card));
   const LegPlan& host = plan.legs.front();
-  if (host.cache_bytes == 0 && host.fits()) {
+  if (host.fits()) {
     const HostLimits limits = limits_of(input.host);
-    const std::uint64_t room =
-        std::min(limits.all - host.needs, limits.taken - host.staging_bytes - host.scratch_bytes);
-    plan.room_for_positions = std::min<std::uint64_t>(positions_in(input.info, room), input.info.context);
+    plan.room_for_cache =
+        std::min(limits.all - (host.needs - host.cache_bytes), limits.taken - host.staging_bytes - host.scratch_bytes);
   }
+  if (host.cache_bytes == 0 && host.fits())
+    plan.room_for_positions =
+        std::min<std::uint64_t>(positions_in(input.info, plan.room_for_cache), input.info.context);
   return plan;
 }
 

@@ -18,17 +18,20 @@
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/legs/session_sizes.h"
+#include "coordinator/planner/card_share.h"
 
 namespace terrace::planner {
 
 struct LegPlan {
   std::string name;
   bool is_host = false;
-  std::string experts;  // "16-23", "0-3,8", "none", or "48 slabs" where layers differ
+  bool is_card = false;  // needs and offers are its own memory
+  std::string experts;   // "16-23", "0-3,8", "none", or "48 slabs" where layers differ
   std::uint64_t slabs = 0;
   // Bytes.
-  std::uint64_t slab_bytes = 0;
-  std::uint64_t dense_bytes = 0;    // host: weights that are no routed experts
+  std::uint64_t slab_bytes = 0;     // in the memory that the rest of this row is about
+  std::uint64_t vram_bytes = 0;     // node: slabs on its card, beside those
+  std::uint64_t dense_bytes = 0;    // host, card: weights that are no routed experts
   std::uint64_t cache_bytes = 0;    // host: keys and values of the context asked for
   std::uint64_t staging_bytes = 0;  // receive windows
   std::uint64_t scratch_bytes = 0;
@@ -40,9 +43,11 @@ struct LegPlan {
 };
 
 struct MemoryPlan {
-  std::vector<LegPlan> legs;  // host first
+  std::vector<LegPlan> legs;  // host first, a card last
   // Positions that this machine's rest has room for, where --ctx-size asks for none: they are taken as needed.
   std::optional<std::uint64_t> room_for_positions;
+  // Bytes that this machine has for keys and values, those that were asked for included; 0 where the plan does not fit.
+  std::uint64_t room_for_cache = 0;
 
   bool fits() const;
   // kOutOfMemory with every leg's refusal; ok where it fits.
@@ -61,14 +66,15 @@ struct HostInput {
 struct PlanInput {
   const manifest::Manifest& model;  // ids are not looked at
   const arch::ModelInfo& info;
-  const legs::OwnerTable& owners;  // leg 0 is the host
+  const legs::OwnerTable& owners;  // leg 0 is the host, the last one the card if there is one
   std::uint32_t max_rows = 512;    // of a batch
   std::uint32_t range_rows = 256;
   HostInput host;
+  std::optional<CardInput> card = {};
 };
 
-// Asks the nodes, which are legs 1.. of the owner table. Errors: a node that does not answer, or refuses such a session
-// whatever memory it has. That something does not fit is no error here.
+// Asks the nodes, which are legs 1.. of the owner table; the card is open already. Errors: a node that does not answer,
+// or refuses such a session whatever memory it has. That something does not fit is no error here.
 Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::unique_ptr<legs::NodeControl>> nodes);
 
 }  // namespace terrace::planner

@@ -103,6 +103,7 @@ ordered_json legs_json(const MemoryPlan& memory) {
                     {"experts", leg.experts},
                     {"slabs", leg.slabs},
                     {"slab_bytes", leg.slab_bytes},
+                    {"vram_bytes", leg.vram_bytes},
                     {"dense_bytes", leg.dense_bytes},
                     {"kv_bytes", leg.cache_bytes},
                     {"staging_bytes", leg.staging_bytes},

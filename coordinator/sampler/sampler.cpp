@@ -190,8 +190,9 @@ std::size_t Sampler::drop_hopeless(std::size_t n) {
   const auto keys = std::span(keys_).first(n);
   const double best = logit_of(*std::ranges::min_element(keys));
   const double bound = best + std::log(static_cast<double>(options_.min_p)) - kMargin;
-  const auto dropped = std::ranges::partition(keys, [bound](std::uint64_t key) { return logit_of(key) >= bound; });
-  return n - dropped.size();
+  const auto kept =
+      std::partition(keys.begin(), keys.end(), [bound](std::uint64_t key) { return logit_of(key) >= bound; });
+  return static_cast<std::size_t>(kept - keys.begin());
 }
 
 // weights_[i] = EXP((l_i - l_0) / temperature) for the first n candidates.

@@ -1,49 +1,58 @@
 #include "coordinator/text/chat_template.h"
 
+#include <nlohmann/json.hpp>
+#include <utility>
+
 namespace terrace::text {
 namespace {
 
-constexpr std::string_view kBegin = "<|im_start|>";
-constexpr std::string_view kEnd = "<|im_end|>";
-constexpr std::string_view kMiddle = "<|im_middle|>";  // Kimi-K2 has it between role and content
+using Json = nlohmann::ordered_json;
 
-bool is_chat_ml(std::string_view source) {
-  const auto has = [source](std::string_view mark) { return source.find(mark) != std::string_view::npos; };
-  return has(kBegin) && has(kEnd) && !has(kMiddle);
-}
-
-// Templates write a default system text as a literal that addresses the model, and reasoning between these marks.
-bool does_more(std::string_view source) {
-  return source.find("<think>") != std::string_view::npos || source.find("You are") != std::string_view::npos;
+// The texts of the special tokens that the file names. An id beyond the list is Tokenizer::make()'s to refuse.
+std::map<std::string, std::string> special_tokens(const Vocabulary& vocabulary) {
+  std::map<std::string, std::string> tokens;
+  for (const auto& [name, id] : {std::pair("bos_token", vocabulary.bos), std::pair("eos_token", vocabulary.eos),
+                                 std::pair("unk_token", vocabulary.unk), std::pair("pad_token", vocabulary.pad)})
+    if (id && *id < vocabulary.tokens.size()) tokens.emplace(name, vocabulary.tokens[*id]);
+  return tokens;
 }
 
 }  // namespace
 
-Result<ChatTemplate> ChatTemplate::make(std::string_view source) {
-  if (source.empty())
+Result<ChatTemplate> ChatTemplate::make(const Vocabulary& vocabulary) {
+  if (vocabulary.chat_template.empty())
     return Error(ErrorCode::kUnsupported,
                  "the file has no chat template (key tokenizer.chat_template), so how it marks turns is not known; use "
                  "`terrace generate`");
-  if (!is_chat_ml(source))
-    return Error(
-        ErrorCode::kUnsupported,
-        "the file's chat template (key tokenizer.chat_template) is not of the ChatML family, the only one that "
-        "this build writes: it lacks the marks <|im_start|> and <|im_end|> or has others between them; use "
-        "`terrace generate` with the marks of this model in the prompt");
-  return ChatTemplate(!does_more(source));
+  auto source = jinja::Template::compile(vocabulary.chat_template);
+  if (!source.ok()) return source.error().in("the file's chat template (key tokenizer.chat_template)");
+  return ChatTemplate(std::move(*source), special_tokens(vocabulary));
 }
 
-ChatText ChatTemplate::render(std::span<const ChatMessage> messages, bool add_generation_prompt) const {
-  ChatText out;
-  for (const ChatMessage& message : messages) {
-    out.text.append(kBegin).append(message.role).append("\n");
-    const std::size_t begin = out.text.size();
-    out.text.append(message.content);
-    out.plain.push_back({begin, out.text.size()});
-    out.text.append(kEnd).append("\n");
-  }
-  if (add_generation_prompt) out.text.append(kBegin).append("assistant\n");
-  return out;
+Result<ChatText> ChatTemplate::render(const Json& variables, const std::tm& now) const {
+  Json all = variables;
+  const auto otherwise = [&all](const std::string& name, Json value) {
+    if (all.is_object() && !all.contains(name)) all[name] = std::move(value);
+  };
+  otherwise("tools", nullptr);
+  otherwise("documents", nullptr);
+  otherwise("add_generation_prompt", false);
+  for (const auto& [name, text] : special_tokens_) otherwise(name, text);
+
+  jinja::RenderOptions options;
+  options.now = now;
+  options.said = {"messages", "tools", "documents"};
+  TERRACE_ASSIGN_OR_RETURN(jinja::Rendered rendered, template_.render(all, options));
+  ChatText text{std::move(rendered.text), {}};
+  for (const jinja::Range& range : rendered.said) text.plain.push_back({range.begin, range.end});
+  return text;
+}
+
+Result<ChatText> ChatTemplate::render(std::span<const ChatMessage> messages, bool add_generation_prompt,
+                                      const std::tm& now) const {
+  Json said = Json::array();
+  for (const ChatMessage& message : messages) said.push_back({{"role", message.role}, {"content", message.content}});
+  return render({{"messages", std::move(said)}, {"add_generation_prompt", add_generation_prompt}}, now);
 }
 
 }  // namespace terrace::text

@@ -3,15 +3,12 @@
 #include <fmt/core.h>
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
-#include "common/base/parallel.h"
 #include "kernels/cpu/ops/ops.h"
-#include "kernels/executor/executor.h"
 #include "kernels/registry/registry.h"
+#include "kernels/selftest/sample.h"
 
 namespace terrace::kernels {
 namespace {
@@ -36,93 +33,6 @@ std::uint64_t checksum(FloatFn fn) {
   return sum;
 }
 
-// splitmix64 (Steele, Lea, Flood 2014).
-class Random {
- public:
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  // In [-2, 2).
-  float value() { return static_cast<float>(static_cast<std::int32_t>(next() >> 32)) * 0x1p-30f; }
-
- private:
-  std::uint64_t state_ = 20260101;
-};
-
-// Weights of any type as random blocks, drawn again until all their values are of ordinary size: a scale that is
-// infinite would hide everything else.
-std::vector<std::byte> random_weights(const WeightKernels& reference, std::uint64_t n_values, Random& random) {
-  const TensorTypeInfo& type = info(reference.type);
-  std::vector<std::byte> bytes(n_values / type.block_values * type.block_bytes);
-  std::vector<float> values(type.block_values);
-  const auto ordinary = [](float value) { return std::fabs(value) <= 4.0f; };  // false for NaN
-  for (std::size_t at = 0; at < bytes.size(); at += type.block_bytes) {
-    bool good = false;
-    while (!good) {
-      for (std::uint32_t i = 0; i < type.block_bytes; ++i) bytes[at + i] = static_cast<std::byte>(random.next());
-      reference.dequantize_row(bytes.data() + at, type.block_values, values.data());
-      good = true;
-      for (const float value : values) good = good && ordinary(value);
-    }
-  }
-  return bytes;
-}
-
-// One expert of a type and the rows it is asked for.
-struct Sample {
-  static constexpr std::uint32_t kModelWidth = 512, kWidth = 256;
-  static constexpr std::size_t kRows = 3;
-  ExpertShape shape;
-  std::vector<std::byte> gate, up, down;
-  std::vector<float> rows;  // [kRows, kModelWidth]
-};
-
-Sample make_sample(const WeightKernels& reference) {
-  Random random;
-  Sample sample;
-  sample.shape = {reference.type, reference.type, reference.type, Sample::kModelWidth, Sample::kWidth};
-  const std::uint64_t n_values = std::uint64_t{Sample::kModelWidth} * Sample::kWidth;
-  sample.gate = random_weights(reference, n_values, random);
-  sample.up = random_weights(reference, n_values, random);
-  sample.down = random_weights(reference, n_values, random);
-  sample.rows.resize(Sample::kRows * Sample::kModelWidth);
-  for (float& value : sample.rows) value = random.value();
-  return sample;
-}
-
-// The expert's outputs [kRows, kModelWidth] as this ISA gives them.
-Result<std::vector<float>> compute(const Sample& sample, const CpuFeatures& cpu, Isa isa) {
-  TERRACE_ASSIGN_OR_RETURN(const ExpertKernels kernels,
-                           select_expert_kernels(sample.shape, cpu, isa, Activations::kQuantised));
-  TERRACE_ASSIGN_OR_RETURN(const Ops ops, select_ops(cpu, isa));
-  const std::size_t row = row_bytes(kernels.gate_class(), Sample::kModelWidth);
-  std::vector<std::byte> rows(Sample::kRows * row);
-  for (std::size_t i = 0; i < Sample::kRows; ++i)
-    ops.quantize_row(kernels.gate_class(), sample.rows.data() + i * Sample::kModelWidth, Sample::kModelWidth,
-                     rows.data() + i * row);
-  const Pair pairs[Sample::kRows] = {{0, 0, 1.0f}, {1, 0, 1.0f}, {2, 0, 1.0f}};
-  const RowsView view{kernels.gate_class(), rows.data(), row};
-
-  Serial serial;
-  Executor executor(serial, ops);
-  std::vector<float> out(Sample::kRows * Sample::kModelWidth);
-  std::uint8_t failed[Sample::kRows] = {};
-  TERRACE_ASSIGN_OR_RETURN(const ExecStats stats,
-                           executor.run_slots(
-                               kernels,
-                               [&](std::uint16_t) {
-                                 return SlabView{sample.gate.data(), sample.up.data(), sample.down.data()};
-                               },
-                               {view, view, Sample::kRows, pairs}, out, failed, [] { return true; }));
-  (void)stats;
-  for (const std::uint8_t row_failed : failed)
-    if (row_failed != 0) return Error(ErrorCode::kNotFinite, "the sample expert's output is not finite");
-  return out;
-}
-
 void test_functions(const CpuFeatures& cpu, std::vector<SelftestRow>& rows) {
   const auto test = [&](const char* what, FloatFn Ops::*fn, std::uint64_t expected) {
     for (const Ops& ops : all_ops())
@@ -133,15 +43,15 @@ void test_functions(const CpuFeatures& cpu, std::vector<SelftestRow>& rows) {
 }
 
 void test_types(const CpuFeatures& cpu, std::vector<SelftestRow>& rows) {
-  Sample sample;
+  selftest::Sample sample;
   Result<std::vector<float>> expected = std::vector<float>();
   for (const WeightKernels& kernels : all_weight_kernels()) {
     if (kernels.isa == Isa::kScalar) {  // the first of its type
-      sample = make_sample(kernels);
-      expected = compute(sample, cpu, Isa::kScalar);
+      sample = selftest::make_sample(kernels);
+      expected = selftest::compute(sample, cpu, Isa::kScalar);
     }
     if (!cpu.has(kernels.isa)) continue;
-    const auto found = compute(sample, cpu, kernels.isa);
+    const auto found = selftest::compute(sample, cpu, kernels.isa);
     const bool equal = expected.ok() && found.ok() &&
                        std::memcmp(expected->data(), found->data(), expected->size() * sizeof(float)) == 0;
     rows.push_back({std::string(info(kernels.type).name), kernels.isa, kernels.kernel_name, equal});

@@ -83,26 +83,44 @@ TEST_F(Chat, FlagsOfOtherCommands_AreRefused) {
   }
 }
 
-TEST_F(Chat, ModelWithAnotherTemplate_IsRefused_AndTheWayOutIsNamed) {
-  const std::string bytes = read_file(demo_model());
-  const std::string from = "<|im_start|>' + message";
+// A model file with other bytes in its template, as many.
+std::string with_template_bytes(const std::string& from, const std::string& to) {
+  std::string bytes = read_file(demo_model());
   const std::size_t at = bytes.find(from);
-  ASSERT_NE(at, std::string::npos);
-  std::string changed = bytes;
-  // The marks of the template are others, of the same length; there are two of them.
-  for (std::size_t mark = at; (mark = changed.find("<|im_start|>'", mark)) != std::string::npos;) {
-    if (mark > at + 400) break;
-    changed.replace(mark, 12, "<|im_begin|>");
+  EXPECT_NE(at, std::string::npos) << from;
+  EXPECT_EQ(from.size(), to.size());
+  return bytes.replace(at, to.size(), to);
+}
+
+TEST_F(Chat, ModelWithoutATemplateThatWorks_IsRefused_BeforeANodeIsAsked) {
+  const std::pair<std::string, const char*> cases[] = {
+      {with_template_bytes("tokenizer.chat_template", "tokenizer.chat_templat_"), "has no chat template"},
+      {with_template_bytes("{% for message", "{% fox message"), "there is no statement 'fox'"},
+      {with_template_bytes("message['content']", "nessage['content']"), "'nessage' is undefined"},
+  };
+  for (const auto& [bytes, says] : cases) {
+    write_file(state_ / "other.gguf", bytes);
+    const Outcome run = run_program(
+        terrace({"chat", "--quiet", "-m", (state_ / "other.gguf").string(), "--node", "127.0.0.1:1"}), "Hello\n");
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(run.out, "");
+    EXPECT_NE(run.err.find("other.gguf: "), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find(says), std::string::npos) << run.err;
   }
-  changed.replace(changed.find("<|im_start|>assistant", at), 12, "<|im_begin|>");
-  write_file(state_ / "other.gguf", changed);
-  // Told before the node is asked, which is not there.
-  const Outcome run = run_program(
-      terrace({"chat", "--quiet", "-m", (state_ / "other.gguf").string(), "--node", "127.0.0.1:1"}), "Hello\n");
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_EQ(run.out, "");
-  EXPECT_NE(run.err.find("other.gguf: the file's chat template"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("terrace generate"), std::string::npos) << run.err;
+}
+
+// The template's words reach the model: the same reply as generate gives to what `terrace template` prints.
+TEST_F(Chat, TheFilesOwnTemplateIsUsed) {
+  write_file(state_ / "other.gguf", with_template_bytes("<|im_start|>assistant", "<|im_start|>storyline"));
+  const std::string model = (state_ / "other.gguf").string();
+  write_file(state_ / "in.json",
+             R"({"messages": [{"role": "user", "content": "Tell me of a fox."}], "add_generation_prompt": true})");
+  const Outcome prompt = run_terrace({"template", "-m", model, "--input", (state_ / "in.json").string()});
+  EXPECT_NE(prompt.out.find("storyline"), std::string::npos) << prompt.out << prompt.err;
+  const Outcome generated = run_terrace({"generate", "--quiet", "-m", model, "-p", prompt.out, "-n", "20"});
+  const Outcome said = run_program(terrace({"chat", "--quiet", "-m", model, "-n", "20"}), "Tell me of a fox.\n");
+  EXPECT_EQ(said.exit_code, 0) << said.err;
+  EXPECT_EQ(said.out, generated.out);
 }
 
 TEST_F(Chat, Terminal_ALineIsEditedAndAnswered_CtrlDEnds) {

@@ -95,7 +95,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MissingValue", {"generate", "-p"}, kUsage, {"--prompt: a value is missing"}},
         Case{"UnknownIsa", generate({"--isa", "avx9"}), kUsage, {"--isa: 'avx9'", "scalar, avx2, avx512-vnni"}},
         Case{"UnknownKv", generate({"--kv", "f8"}), kUsage, {"--kv: 'f8'", "f16, f32"}},
-        Case{"FlagWithAValue", generate({"--stream=perhaps"}), kUsage, {"--stream: 'perhaps'"}}),
+        Case{"FlagWithAValue", generate({"--stream=perhaps"}), kUsage, {"--stream: 'perhaps'"}},
+        Case{"VramOfNoCard", generate({"--vram", "1G"}), kUsage, {"--vram 1G", "--gpu 0"}},
+        Case{"F32OnACard",
+             generate({"--gpu", "0", "--activations", "f32"}),
+             kUsage,
+             {"--activations f32", "leave out --gpu"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -205,6 +210,18 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(CliErrors, NoCommand_ShowsTheHelpAndIsUsage) {
   const Outcome run = run_terrace({}, kUsage);
   EXPECT_NE(run.out.find("usage: terrace COMMAND"), std::string::npos);
+}
+
+// Nothing falls back to the CPU unseen: no driver, no card, or a build without kernels for cards.
+TEST(CliErrors, NoCard_EndsBothProgramsAndSaysWhatToDo) {
+  for (const Arguments& all : {Arguments{program("terrace"), "generate", "--quiet", "-p", "x", "--gpu", "0"},
+                               Arguments{program("terrace"), "plan", "--quiet", "--gpu", "0", "--vram", "1G"},
+                               Arguments{program("terrace-node"), "--listen", "127.0.0.1:0", "--gpu", "0"}}) {
+    const Outcome run = run_in("/", {"CUDA_VISIBLE_DEVICES="}, all);
+    EXPECT_EQ(run.exit_code, kFailure) << run.err;
+    EXPECT_EQ(run.out, "");
+    EXPECT_NE(run.err.find("leave out --gpu to compute on the CPU\n"), std::string::npos) << run.err;
+  }
 }
 
 // A place that takes no output, as the redirection of a shell line; /dev/full is a disk without room.

@@ -20,9 +20,16 @@ class ConversationTest : public ::testing::Test {
     return must(Engine::open(options, Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
   }
   Conversation begin(Engine& engine, ConversationOptions options = {}) const {
-    const text::ChatTemplate form = must(text::ChatTemplate::make(must(engine.tokenizer())->chat_template()));
+    return begin(engine, must(engine.tokenizer())->chat_template(), std::move(options));
+  }
+  // By another template than the file's.
+  Conversation begin(Engine& engine, const std::string& source, ConversationOptions options) const {
+    text::Vocabulary vocabulary;
+    vocabulary.chat_template = source;
+    const text::ChatTemplate form = must(text::ChatTemplate::make(vocabulary));
     return must(Conversation::begin(
-        engine, [form](auto messages, bool prompt) { return form.render(messages, prompt); }, std::move(options)));
+        engine, [form](auto messages, bool prompt) { return form.render(messages, prompt, text::jinja::local_time()); },
+        std::move(options)));
   }
   static ConversationOptions short_replies(std::uint64_t max_tokens) {
     ConversationOptions options;
@@ -128,24 +135,71 @@ TEST_F(ConversationTest, FullContext_TheReplyEndsAndTheNextMessageIsRefused_Noth
   EXPECT_TRUE(say(conversation, "Hello.", none).ok());
 }
 
-// A template that writes earlier turns anew: all of it is computed again, on a fresh stream.
-TEST_F(ConversationTest, TemplateThatRewritesTheHistory_IsComputedAnew) {
+// A template that writes earlier turns anew, as those do that drop the reasoning of earlier replies: what follows the
+// first token that differs is computed again, and the reply is that of a run which computes all of it at once.
+TEST_F(ConversationTest, TemplateThatRewritesTheHistory_IsComputedFromTheFirstTokenThatDiffers) {
+  const std::string forgetful =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content[:9] if m.role == 'assistant' and not "
+      "loop.last else m.content }}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ "
+      "'<|im_start|>assistant\n' }}{% endif %}";
   const auto engine = open();
-  const text::ChatTemplate form = must(text::ChatTemplate::make(must(engine->tokenizer())->chat_template()));
-  const auto forgetful = [form](std::span<const text::ChatMessage> messages, bool prompt) {
-    std::vector<text::ChatMessage> kept;
-    for (const text::ChatMessage& message : messages) kept.push_back({message.role, message.content.substr(0, 5)});
-    return form.render(kept, prompt);
-  };
-  Conversation conversation = must(Conversation::begin(*engine, forgetful, short_replies(12)));
+  Conversation conversation = begin(*engine, forgetful, short_replies(12));
   std::string first, second;
-  (void)must(say(conversation, "Hello there.", first));
+  (void)must(say(conversation, "Tell me a story about a fox.", first));
+  const Ids after_one = conversation.tokens();
   const auto two = must(say(conversation, "Good day.", second));
   EXPECT_EQ(decode(*engine, conversation.tokens()),
-            "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n" + first.substr(0, 5) +
-                "<|im_end|>\n<|im_start|>user\nGood <|im_end|>\n<|im_start|>assistant\n" + second);
+            "<|im_start|>user\nTell me a story about a fox.<|im_end|>\n<|im_start|>assistant\n" + first.substr(0, 9) +
+                "<|im_end|>\n<|im_start|>user\nGood day.<|im_end|>\n<|im_start|>assistant\n" + second);
   const std::size_t reply = two.tokens - (two.stop_reason == StopReason::kEos ? 1 : 0);
-  EXPECT_EQ(two.computed, conversation.tokens().size() - reply);
+  const Ids& all = conversation.tokens();
+  const auto differs = std::mismatch(after_one.begin(), after_one.end(), all.begin(), all.end()).first;
+  const auto kept = static_cast<std::size_t>(differs - after_one.begin());
+  EXPECT_GT(kept, 10u);
+  EXPECT_LT(kept, after_one.size());
+  EXPECT_EQ(two.computed, all.size() - reply - kept);
+
+  GenerationRequest whole;
+  whole.prompt.assign(all.begin(), all.end() - static_cast<std::ptrdiff_t>(reply));
+  whole.max_tokens = 12;
+  const Generation expected = must(generate(*open(), whole, [](std::string_view) { return Status(); }));
+  EXPECT_EQ(expected.text, second);
+}
+
+// Nothing of the first turn is left, and what the second writes is there already but for its end.
+TEST_F(ConversationTest, TemplateThatForgetsAll_AndOneThatRepeatsItself_GoOn) {
+  const auto engine = open();
+  const auto ignore = [](std::string_view) { return Status(); };
+  for (const char* const source : {"{{ messages[-1].content }}:", "Once upon a time"}) {
+    Conversation conversation = begin(*engine, source, short_replies(6));
+    std::string one, two;
+    (void)must(say(conversation, "There was a fox", one));
+    (void)must(say(conversation, "The king slept", two));
+    const std::string prompt = source[0] == 'O' ? source : "The king slept:";
+    EXPECT_EQ(decode(*engine, conversation.tokens()), prompt + two);
+    GenerationRequest whole;
+    whole.prompt = must(must(engine->tokenizer())->encode(prompt, {.parse_special = true}));
+    whole.max_tokens = 6;
+    EXPECT_EQ(must(generate(*engine, whole, ignore)).text, two);
+  }
+}
+
+TEST_F(ConversationTest, WhatTheTemplateRefuses_LeavesTheConversationAsItWas) {
+  const auto engine = open();
+  Conversation conversation =
+      begin(*engine,
+            "{% if messages | length > 2 %}{{ raise_exception('One turn only.') }}{% endif %}{{ messages[0].content }}",
+            short_replies(3));
+  std::string reply, none;
+  (void)must(say(conversation, "Once upon a time", reply));
+  const Ids before = conversation.tokens();
+  const auto refused = say(conversation, "More.", none);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().text(), "One turn only.");
+  EXPECT_EQ(conversation.tokens(), before);
+  EXPECT_EQ(conversation.messages().size(), 2u);
+  ASSERT_TRUE(conversation.clear().ok());
+  EXPECT_TRUE(say(conversation, "Once upon a time", none).ok());
 }
 
 // Only the template ends a turn.

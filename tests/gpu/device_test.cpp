@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/base/units.h"
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "tests/gpu/card_test.h"
@@ -18,7 +19,7 @@ TEST_F(CardDevice, ABudgetLargerThanTheCard_IsRefusedWithTheNumbers) {
   const auto opened = Card::open(0, budget);
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_THAT(opened.error().text(), HasSubstr(std::to_string(budget)));
+  EXPECT_THAT(opened.error().text(), HasSubstr(format_size(budget)));
   EXPECT_THAT(opened.error().text(), HasSubstr(card().info().name));
 }
 

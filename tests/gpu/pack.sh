@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the kernels' tests and benchmark here and packs them for a machine that has a card and a driver but none of
-# our packages: build/gpu-pack with programs, the shared objects they need beyond the C library (run path $ORIGIN/lib),
-# and run.sh. No card is needed to pack.
+# Builds the programs, the kernels' tests and their benchmark here and packs them for a machine that has a card and a
+# driver but none of our packages: build/gpu-pack with binaries, the shared objects they need beyond the C library (run
+# path $ORIGIN/lib), and run.sh; the same as build/gpu-pack.tar.xz. No card is needed to pack.
 #
 # usage: tests/gpu/pack.sh [ARCHITECTURE]      90a by default: the card's, as in TERRACE_CUDA_ARCHITECTURES
 set -euo pipefail
@@ -10,35 +10,47 @@ cd "$(dirname "$0")/../.."
 architecture=${1:-90a}
 build=build/release
 pack=build/gpu-pack
-programs=(gpu_device_test gpu_gemv_test gpu_ops_test gpu_attention_test gpu_expert_test terrace_gpu_bench)
+most_bytes=$((20 << 20)) # of the archive
+tests=(gpu_device_test gpu_gemv_test gpu_ops_test gpu_attention_test gpu_expert_test gpu_executor_test terrace_gpu_bench)
+programs=(terrace terrace-node terrace-random-model)
 
 cmake --preset release -DTERRACE_CUDA=ON -DTERRACE_CUDA_ARCHITECTURES="$architecture" >/dev/null
-cmake --build --preset release -j "${JOBS:-$(nproc)}" --target "${programs[@]}"
+cmake --build --preset release -j "${JOBS:-$(nproc)}" --target "${tests[@]}" "${programs[@]}"
 
-rm -rf "$pack"
+rm -rf "$pack" "$pack.tar.xz"
 mkdir -p "$pack/lib"
 # needed FILE: the shared objects that must travel. The C library and what belongs to it are the other machine's own.
 needed() {
   ldd "$1" | awk '$3 ~ /^\// { print $3 }' |
     grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[-a-z0-9]*)\.so' || true
 }
-for program in "${programs[@]}"; do
-  strip -o "$pack/$program" "$build/tests/$program"
-  for library in $(needed "$build/tests/$program"); do
+for binary in "${tests[@]/#/$build/tests/}" "${programs[@]/#/$build/bin/}"; do
+  strip -o "$pack/$(basename "$binary")" "$binary"
+  for library in $(needed "$binary"); do
     cp -nL "$library" "$pack/lib/"
   done
 done
-cp tests/gpu/run.sh "$pack/"
+strip "$pack"/lib/*
+cp tests/gpu/run.sh tests/gpu/gate.sh "$pack/"
 git describe --always --dirty --abbrev=12 --exclude='*' >"$pack/commit" 2>/dev/null || echo unknown >"$pack/commit"
 
-# What travels starts by itself, with the objects that travel.
-for program in "${programs[@]}"; do
-  outside=$(env -i ldd "$pack/$program" | awk '$3 ~ /^\// { print $3 }' | grep -v "/$pack/lib/" |
+# What travels starts by itself, with the objects that travel and an empty library path.
+for binary in "${tests[@]}" "${programs[@]}"; do
+  outside=$(env -i ldd "$pack/$binary" | awk '$3 ~ /^\// { print $3 }' | grep -v "/$pack/lib/" |
     grep -vE '/(libc|libm|libdl|librt|libpthread)\.so' || true)
   if [ -n "$outside" ]; then
-    echo "pack: $program would take these from the machine: $outside" >&2
+    echo "pack: $binary would take these from the machine: $outside" >&2
     exit 1
   fi
-  case $program in *_test) env -i "$pack/$program" --gtest_list_tests >/dev/null ;; esac
+  case $binary in
+    *_test) env -i "$pack/$binary" --gtest_list_tests >/dev/null ;;
+    terrace | terrace-node | terrace-random-model) env -i "$pack/$binary" --help >/dev/null ;;
+  esac
 done
-echo "pack: $(du -sh "$pack" | cut -f1) in $pack, commit $(cat "$pack/commit"), sm_$architecture"
+tar -C build -cf - gpu-pack | xz -T2 -6 >"$pack.tar.xz"
+bytes=$(stat -c %s "$pack.tar.xz")
+echo "pack: $(du -sh "$pack" | cut -f1) in $pack, $bytes bytes in $pack.tar.xz, commit $(cat "$pack/commit"), sm_$architecture"
+if [ "$bytes" -gt "$most_bytes" ]; then
+  echo "pack: the archive has more than $most_bytes bytes" >&2
+  exit 1
+fi

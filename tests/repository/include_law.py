@@ -23,12 +23,16 @@ FOLDERS = (
 
 # Where a library's headers may be included: a pattern of the header, a pattern of our files, how to say it.
 LIBRARIES = (
-    (r"asio(\.hpp|/.*)", r"common/transport/tcp[/_.\w]*\.cpp", "Asio only in .cpp files of common/transport/tcp"),
+    (r"asio(\.hpp|/.*)", r"(common/transport/tcp|coordinator/serve/http)[/_.\w]*\.cpp",
+     "Asio only in .cpp files of common/transport/tcp and coordinator/serve/http"),
+    (r"boost/.*", r"coordinator/serve/http/request_reader\.cpp",
+     "Boost (Beast's parser) only in coordinator/serve/http/request_reader.cpp"),
     (r"(grpc|grpcpp|google|absl)/.*", r"(coordinator/legs|tier_node/(service|app))/.*\.cpp",
      "gRPC and protobuf only in .cpp files of coordinator/legs, tier_node/service and tier_node/app"),
     (r"openssl/.*", r"common/security/.*\.cpp", "OpenSSL only in .cpp files of common/security"),
     (r"pcre2\.h", r"coordinator/text/.*\.cpp", "PCRE2 only in .cpp files of coordinator/text"),
     (r"hwloc\.h", r"common/threads/topology\.cpp", "hwloc only in common/threads/topology.cpp"),
+    (r"prometheus/.*", r"common/metrics/.*", "prometheus-cpp only in common/metrics"),
     (r"histedit\.h", r"coordinator/terminal/line_editor\.cpp", "libedit only in coordinator/terminal/line_editor.cpp"),
     (r"CLI/.*", r"common/base/options\.cpp", "CLI11 only in common/base/options.cpp"),
     (r"toml\+\+/.*", r"common/base/options\.cpp", "toml++ only in common/base/options.cpp"),

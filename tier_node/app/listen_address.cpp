@@ -31,41 +31,41 @@ std::string numeric_host(const addrinfo& address) {
   return address.ai_family == AF_INET6 ? fmt::format("[{}]", text) : text;
 }
 
-Error bad_form(const std::string& text) {
+Error bad_form(const std::string& flag, const std::string& text) {
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--listen \"{}\" is not HOST:PORT; for example 127.0.0.1:9000 or [::1]:9000", text));
+               fmt::format("{} \"{}\" is not HOST:PORT; for example 127.0.0.1:9000 or [::1]:9000", flag, text));
 }
 
 }  // namespace
 
-Result<ListenAddress> resolve_loopback(const std::string& text) {
+Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return bad_form(text);
+  if (colon == std::string::npos || colon == 0) return bad_form(flag, text);
   std::string host = text.substr(0, colon);
   const std::string port_text = text.substr(colon + 1);
   if (host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
-    return bad_form(text);
+    return bad_form(flag, text);
   }
   ListenAddress address;
   const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), address.port);
   if (port_text.empty() || parsed.ec != std::errc() || parsed.ptr != port_text.data() + port_text.size())
-    return bad_form(text);
+    return bad_form(flag, text);
 
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &list))
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--listen {}: the host is unknown: {}", text, gai_strerror(failed)));
+                 fmt::format("{} {}: the host is unknown: {}", flag, text, gai_strerror(failed)));
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(list);
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
     if (!is_loopback(*each->ai_addr))
       return Error(ErrorCode::kRefused,
-                   fmt::format("--listen {}: {} is not loopback, and beyond loopback a node needs credentials, which "
-                               "this version does not have yet; listen on 127.0.0.1",
-                               text, numeric_host(*each)));
+                   fmt::format("{} {}: {} is not loopback, and beyond loopback a node needs credentials, which this "
+                               "version does not have yet; listen on 127.0.0.1",
+                               flag, text, numeric_host(*each)));
   address.host = numeric_host(*list);
   return address;
 }

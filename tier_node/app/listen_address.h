@@ -15,8 +15,9 @@ struct ListenAddress {
   std::string with_port(std::uint16_t other) const { return host + ":" + std::to_string(other); }
 };
 
-// `text` is HOST:PORT; the host is resolved and must be loopback in every address it stands for, of which the first is
-// taken. kInvalidArgument: no HOST:PORT, an unknown host. kRefused: beyond loopback.
-Result<ListenAddress> resolve_loopback(const std::string& text);
+// `text` is HOST:PORT, the value of `flag` ("--listen", for messages); the host is resolved and must be loopback in
+// every address it stands for, of which the first is taken. kInvalidArgument: no HOST:PORT, an unknown host. kRefused:
+// beyond loopback.
+Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text);
 
 }  // namespace terrace::node

@@ -9,6 +9,7 @@
 #include "common/base/console.h"
 #include "common/base/environment.h"
 #include "common/base/program_options.h"
+#include "common/base/service_manager.h"
 #include "common/manifest/cache.h"
 #include "tier_node/app/node.h"
 #include "tier_node/app/options.h"
@@ -44,7 +45,8 @@ int run(const std::vector<std::string>& arguments) {
   options.log.colour = terrace::colour_wanted(environment, STDERR_FILENO);
   const terrace::Logger log = terrace::Logger::to_stderr(options.log);
   for (const std::string& note : outcome->notes) log.info("{}", note);
-  const terrace::Status served = terrace::node::run_node(options, cache_dir(environment), log);
+  const terrace::ServiceManager manager(environment);
+  const terrace::Status served = terrace::node::run_node(options, cache_dir(environment), manager, log);
   return served.ok() ? kExitOk : fail(served.error());
 }
 

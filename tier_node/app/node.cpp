@@ -9,17 +9,21 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/console.h"
 #include "common/base/machine_limits.h"
+#include "common/base/stop_signal.h"
+#include "common/metrics/exposer/exposer.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/tcp/tcp.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
+#include "tier_node/app/card.h"
 #include "tier_node/app/listen_address.h"
-#include "tier_node/app/stop_signal.h"
+#include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_server.h"
 
@@ -119,27 +123,68 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
   if (!sessions.wait_drained(kDrainTime)) sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
 }
 
-Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops, NodeInfo node,
-             const ListenAddress& listen, std::uint16_t data_port, StopSignal& stop, const Logger& log) {
+// A service manager that cannot be told is no reason not to serve.
+void warn_if_failed(const Status& told, const Logger& log) {
+  if (!told.ok()) log.warn("{}", told.error().text());
+}
+
+// Where the node is reached.
+struct Addresses {
+  ListenAddress control;
+  std::uint16_t data_port = 0;  // 0: the system's choice
+  std::optional<ListenAddress> metrics;
+};
+
+Result<Addresses> choose_addresses(const NodeOptions& options) {
+  Addresses addresses;
+  TERRACE_ASSIGN_OR_RETURN(addresses.control, resolve_loopback("--listen", options.listen));
+  TERRACE_ASSIGN_OR_RETURN(addresses.data_port, choose_data_port(options, addresses.control));
+  if (!options.metrics.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(addresses.metrics, resolve_loopback("--metrics", options.metrics));
+  }
+  return addresses;
+}
+
+// Null: none are asked for.
+Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& addresses, SessionTable& sessions,
+                                                        const Logger& log) {
+  if (!addresses.metrics) return std::unique_ptr<metrics::Exposer>();
+  TERRACE_ASSIGN_OR_RETURN(auto exposer,
+                           metrics::Exposer::start(addresses.metrics->host, addresses.metrics->port, [&sessions] {
+                             std::vector<metrics::Family> families = node_families(sessions);
+                             for (metrics::Family& family : metrics::process_families())
+                               families.push_back(std::move(family));
+                             return families;
+                           }));
+  log.info("metrics on http://{}/metrics", exposer->address());
+  return exposer;
+}
+
+Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
+             kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses, StopSignal& stop,
+             const ServiceManager& manager, const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
   transport::TcpTransport transport;
   TERRACE_ASSIGN_OR_RETURN(const auto data,
-                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting},
-                                             listen.with_port(data_port), {}, {}));
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
+                                             addresses.control.with_port(addresses.data_port), {}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
     if (sessions.drained()) stop.notify();
   });
   node.data_port = data->port();
-  TERRACE_ASSIGN_OR_RETURN(const auto control,
-                           ControlServer::start(listen.with_port(listen.port), sessions, loader, node));
+  TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
+                                                                    sessions, loader, node));
   log.info("data port {}", data->port());
   print_err("listening on {}\n", control->address());
+  warn_if_failed(manager.ready(), log);
 
   if (stop.wait()) {
     log.info("signal received");
     stop.restore();
   }
+  warn_if_failed(manager.stopping(), log);
   drain(sessions, *control, log);
   sessions.on_change([] {});
   return {};
@@ -147,10 +192,12 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 }  // namespace
 
-Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const Logger& log) {
-  TERRACE_ASSIGN_OR_RETURN(const ListenAddress listen, resolve_loopback(options.listen));
-  TERRACE_ASSIGN_OR_RETURN(const std::uint16_t data_port, choose_data_port(options, listen));
-  const Machine machine{kernels::detect_cpu_features(), options.isa};
+Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
+                const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
+  // Before memory is counted: where a card's memory is the host's, both are one budget.
+  TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
+  const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
@@ -160,7 +207,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
     TERRACE_ASSIGN_OR_RETURN(on_cpu_list, ThreadAffinity::confine(cpus.usable));
   }
   TERRACE_ASSIGN_OR_RETURN(const auto pool, Pool::create(cpus));
-  TERRACE_ASSIGN_OR_RETURN(const NodeInfo node, describe(machine, ops, cpus));
+  TERRACE_ASSIGN_OR_RETURN(NodeInfo node, describe(machine, ops, cpus));
+  if (card.card) node.card = card.card->facts();
   log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
@@ -171,10 +219,12 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   arena::SlabStore store({budget.bytes, [] { return memory_available(); }});
   SessionOptions session_options;
   session_options.machine = machine;
+  session_options.card_store = card.store.get();
   session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served = serve(*sessions, loader, *pool, ops, node, listen, data_port, *stop, log);
+  const Status served =
+      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

@@ -12,6 +12,9 @@ OptionTable make_option_table(NodeOptions* options) {
   table.add("data-port", &options->data_port, "port of the data connections")
       .value_name("PORT")
       .default_text("the port of --listen + 1");
+  table.add("metrics", &options->metrics, "serve metrics for Prometheus there, over plain HTTP; loopback alone")
+      .value_name("HOST:PORT")
+      .default_text("off");
   table.group("Work");
   table.add("model", &options->model, "own copy of a model: its experts need not be sent to this node")
       .value_name("FILE")
@@ -20,6 +23,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .value_name("SIZE")
       .range(kLeastRam, kMostRam)
       .default_text("three quarters of what is available at start");
+  kernels::add_card_options(table, &options->card);
   add_cpu_options(table, &options->threads, &options->cpu_list);
   table
       .add_choice("isa", &options->isa, kernels::kIsaNames,

@@ -10,6 +10,7 @@
 #include "common/base/options.h"
 #include "common/base/program_options.h"
 #include "common/base/units.h"
+#include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 
 namespace terrace::node {
@@ -17,9 +18,11 @@ namespace terrace::node {
 struct NodeOptions {
   std::string listen = "127.0.0.1:9000";
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
+  std::string metrics;                     // HOST:PORT; empty: none are served
   std::filesystem::path model;             // empty: no copy of its own
   std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
-  std::optional<std::uint32_t> threads;    // these two: CpuRequest
+  kernels::CardRequest card;
+  std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;
   std::optional<kernels::Isa> isa;
   LogOptions log;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/wire/pack.h"
 
@@ -20,8 +21,9 @@ kernels::RowsView rows_view(ActivationClass activation, std::span<const std::byt
 
 }  // namespace
 
-BatchRunner::BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames)
-    : parallel_(parallel), frames_(frames), executor_(parallel, ops) {}
+BatchRunner::BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames,
+                         std::unique_ptr<kernels::CardExecutor> card)
+    : parallel_(parallel), frames_(frames), executor_(parallel, ops), card_(std::move(card)) {}
 
 Status BatchRunner::run(const Work& work, FunctionRef<void(OutFramePtr)> emit,
                         kernels::Executor::BetweenSlices between_slices) {
@@ -75,14 +77,43 @@ Status BatchRunner::compute_sums(const Work& work, const Range& range, kernels::
                                  OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
   sums_.assign(range.rows.count * d_model, 0);
-  const kernels::SumsView sums{sums_.data(), d_model, work.session->model().shift()};
-  const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
-  TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
-                           executor_.run(work.session->model().layer(work.batch.layer).kernels, slab_of, range.batch,
-                                         sums, failed_, between_slices));
+  TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats, run_executors(work, range, between_slices));
   reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(stats.compute_ns / 1000, ~0U));
   pack_sums(d_model, reply);
   return {};
+}
+
+void BatchRunner::split_by_memory(const Work& work, const Range& range) {
+  card_pairs_.clear();
+  ram_pairs_.clear();
+  bool on_card = false;
+  for (std::size_t i = 0; i < range.pairs.size(); ++i) {
+    const kernels::Pair& pair = range.pairs[i];
+    if (i == 0 || pair.expert != range.pairs[i - 1].expert)
+      on_card = card_ != nullptr && work.epoch->on_card(work.batch.layer, pair.expert);
+    (on_card ? card_pairs_ : ram_pairs_).push_back(pair);
+  }
+}
+
+Result<kernels::ExecStats> BatchRunner::run_executors(const Work& work, const Range& range,
+                                                      kernels::Executor::BetweenSlices between_slices) {
+  const Model& model = work.session->model();
+  const kernels::ExpertKernels& kernels = model.layer(work.batch.layer).kernels;
+  const kernels::SumsView sums{sums_.data(), work.batch.info.d_model, model.shift()};
+  const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
+  split_by_memory(work, range);
+  kernels::BatchView on_card = range.batch, in_ram = range.batch;
+  on_card.pairs = card_pairs_;
+  in_ram.pairs = ram_pairs_;
+  if (!card_pairs_.empty()) TERRACE_RETURN_IF_ERROR(card_->submit(kernels.shape, slab_of, on_card, model.shift()));
+  Result<kernels::ExecStats> stats = kernels::ExecStats();
+  if (!ram_pairs_.empty()) stats = executor_.run(kernels, slab_of, in_ram, sums, failed_, between_slices);
+  if (card_pairs_.empty()) return stats;
+  // Collected also after an error: the card reads what the batch lent it.
+  const auto of_card = card_->collect(sums, failed_, between_slices);
+  if (!stats.ok()) return stats;
+  if (!of_card.ok()) return of_card;
+  return kernels::ExecStats{stats->pairs + of_card->pairs, std::max(stats->compute_ns, of_card->compute_ns)};
 }
 
 void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
@@ -110,11 +141,25 @@ Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels:
   const std::size_t d_model = work.batch.info.d_model;
   reply.data.resize(range.pairs.size() * d_model * sizeof(float));
   const std::span<float> out(reinterpret_cast<float*>(reply.data.data()), range.pairs.size() * d_model);
+  const kernels::ExpertKernels& kernels = work.session->model().layer(work.batch.layer).kernels;
   const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
-  TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
-                           executor_.run_slots(work.session->model().layer(work.batch.layer).kernels, slab_of,
-                                               range.batch, out, failed_, between_slices));
-  reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(stats.compute_ns / 1000, ~0U));
+  const auto on_card = [&](std::size_t pair) {
+    return card_ != nullptr && work.epoch->on_card(work.batch.layer, range.pairs[pair].expert);
+  };
+  std::uint64_t compute_ns = 0;
+  // Runs of pairs that lie in one memory, one behind the other: slots are for audits.
+  for (std::size_t first = 0, last = 0; first < range.pairs.size(); first = last) {
+    const bool card = on_card(first);
+    for (last = first + 1; last < range.pairs.size() && on_card(last) == card;) ++last;
+    kernels::BatchView batch = range.batch;
+    batch.pairs = range.pairs.subspan(first, last - first);
+    const std::span<float> slots = out.subspan(first * d_model, (last - first) * d_model);
+    TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
+                             card ? card_->run_slots(kernels.shape, slab_of, batch, slots, failed_, between_slices)
+                                  : executor_.run_slots(kernels, slab_of, batch, slots, failed_, between_slices));
+    compute_ns += stats.compute_ns;
+  }
+  reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(compute_ns / 1000, ~0U));
   return {};
 }
 

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "common/base/function_ref.h"
 #include "common/base/parallel.h"
 #include "common/base/result.h"
+#include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
 #include "tier_node/service/out_frame.h"
 #include "tier_node/service/work.h"
@@ -19,7 +21,9 @@ namespace terrace::node {
 class BatchRunner {
  public:
   // All are borrowed. Two runners may share `parallel` as long as one runs only inside the other's hook.
-  BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames);
+  // card: an executor of its own of the card on which some slabs lie; null without one.
+  BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames,
+              std::unique_ptr<kernels::CardExecutor> card);
 
   // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows. From the
   // last call on `work` is not touched any more: it may belong to another thread by then.
@@ -34,16 +38,23 @@ class BatchRunner {
     kernels::BatchView batch;
   };
   Range select_range(const Work& work, std::size_t index);
+  void split_by_memory(const Work& work, const Range& range);
   Status compute_sums(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                       OutFrame& reply);
   Status compute_slots(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                        OutFrame& reply);
+  // Sums of a range into sums_: the card's pairs on the card while the CPU computes the others. compute_ns: the longer.
+  Result<kernels::ExecStats> run_executors(const Work& work, const Range& range,
+                                           kernels::Executor::BetweenSlices between_slices);
   void pack_sums(std::size_t d_model, OutFrame& reply);
 
   Parallel& parallel_;
   FramePool& frames_;
   kernels::Executor executor_;
+  const std::unique_ptr<kernels::CardExecutor> card_;
   std::vector<kernels::Pair> pairs_;
+  std::vector<kernels::Pair> card_pairs_;  // those of pairs_ whose slabs lie on the card
+  std::vector<kernels::Pair> ram_pairs_;   // the others
   std::vector<std::uint32_t> rows_;        // of the range that have a pair, rising, from the range's first
   std::vector<std::uint8_t> has_pair_;     // [rows of the range]
   std::vector<std::uint8_t> failed_;       // [rows of the range]

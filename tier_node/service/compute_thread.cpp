@@ -20,11 +20,13 @@ Status check_in_time(const Work& work) {
 
 }  // namespace
 
-ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, WorkQueue& queue,
-                             CompletionSink& sink)
-    : outer_(parallel, ops, frames), inner_(parallel, ops, frames), queue_(queue), sink_(sink), thread_([this] {
-        loop();
-      }) {
+ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, CardExecutors card,
+                             WorkQueue& queue, CompletionSink& sink)
+    : outer_(parallel, ops, frames, std::move(card.outer)),
+      inner_(parallel, ops, frames, std::move(card.inner)),
+      queue_(queue),
+      sink_(sink),
+      thread_([this] { loop(); }) {
   pthread_setname_np(thread_.native_handle(), "terrace-compute");
 }
 

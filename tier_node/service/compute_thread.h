@@ -4,6 +4,7 @@
 // of its own. A decode batch is not interrupted. Another thread may run a batch that it has claimed from the queue.
 #pragma once
 
+#include <memory>
 #include <thread>
 
 #include "common/base/parallel.h"
@@ -16,10 +17,16 @@
 
 namespace terrace::node {
 
+// Of the node's card, one for each runner; both null without a card.
+struct CardExecutors {
+  std::unique_ptr<kernels::CardExecutor> outer, inner;
+};
+
 class ComputeThread {
  public:
   // All are borrowed and outlive it; the thread starts at once and is the only one that uses `parallel`.
-  ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, WorkQueue& queue, CompletionSink& sink);
+  ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, CardExecutors card, WorkQueue& queue,
+                CompletionSink& sink);
   // Stops the queue and waits for the batch in hand, which ends at its next slice.
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;

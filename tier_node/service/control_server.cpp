@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kCancelInterval{100};  // how late a client 
 constexpr std::uint32_t kMinStatusInterval = 50;           // ms
 constexpr int kMaxStatusStreams = 32;                      // these two leave most threads to short calls
 constexpr int kMaxAssignStreams = 32;
-constexpr int kHandshakeMs = 5'000;  // for connections that say nothing
+constexpr int kMaxStreams = 128;  // of a connection: a coordinator has few calls at once
 
 // Only codes that the other side tells apart; UNAVAILABLE always means that the node is not there.
 grpc::StatusCode code_of(ErrorCode code) {
@@ -128,6 +128,15 @@ void describe_cpus(const CpuChoice& cpus, v1::CpuStatus& message) {
   message.set_why(cpus.why);
 }
 
+// What computing takes of a card is reserved from the start.
+void describe_card(const kernels::CardFacts& card, const arena::StoreUsage& slabs, v1::CardStatus& message) {
+  message.set_index(static_cast<std::uint32_t>(card.index));
+  message.set_name(card.name);
+  message.set_budget(card.budget_bytes);
+  message.set_reserved(card.budget_bytes - slabs.free());
+  message.set_used(slabs.used);
+}
+
 void describe_session(Session& session, v1::SessionStatus& message) {
   const Session::EpochSummary epoch = session.newest_epoch();
   const Counters& counters = session.counters();
@@ -191,6 +200,7 @@ class NodeService final : public v1::Node::Service {
     reply->set_data_port(info_.data_port);
     for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
     reply->set_machine(info_.machine);
+    if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply->add_cards());
     return grpc::Status::OK;
   }
 
@@ -206,6 +216,9 @@ class NodeService final : public v1::Node::Service {
     reply->set_memory_budget(estimate->memory.budget);
     reply->set_memory_free(estimate->memory.budget - estimate->memory.reserved);
     reply->set_memory_available(estimate->available);
+    reply->set_card_bytes(estimate->card);
+    reply->set_card_budget(estimate->card_memory.budget);
+    reply->set_card_free(estimate->card_memory.free());
     return grpc::Status::OK;
   }
 
@@ -331,6 +344,7 @@ class NodeService final : public v1::Node::Service {
     reply.mutable_memory()->set_reserved(memory.reserved);
     reply.mutable_memory()->set_used(memory.used);
     describe_cpus(info_.cpus, *reply.mutable_cpus());
+    if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply.add_cards());
     for (const SessionRef& session : sessions_.all()) describe_session(*session, *reply.add_sessions());
     return reply;
   }
@@ -353,6 +367,18 @@ class NodeService final : public v1::Node::Service {
   bool stopping_ = false;
 };
 
+void bound_connections(const ControlOptions& options, grpc::ServerBuilder& builder) {
+  const auto set = [&](const char* name, std::chrono::milliseconds time) {
+    builder.AddChannelArgument(name, static_cast<int>(time.count()));
+  };
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options.handshake_timeout);
+  set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_timeout);
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // else the third is not sent
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+}
+
 std::string with_port(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
@@ -369,7 +395,8 @@ struct ControlServer::Impl {
 };
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address, SessionTable& sessions,
-                                                            SlabLoader& loader, const NodeInfo& info) {
+                                                            SlabLoader& loader, const NodeInfo& info,
+                                                            const ControlOptions& options) {
   // Process-wide switches of gRPC, which have to be set before a server is built. Its own log would put a page of
   // file names beside the one sentence that we say.
   gpr_set_log_function([](gpr_log_func_args*) {});
@@ -382,7 +409,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   quota.Resize(kMaxMemory);
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  bound_connections(options, builder);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(quota);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/result.h"
 #include "common/threads/cpus.h"
+#include "kernels/card/expert_card.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
 
@@ -23,6 +25,17 @@ struct NodeInfo {
   CpuChoice cpus;
   std::uint16_t data_port = 0;
   std::string machine;  // "x86_64"
+  std::optional<kernels::CardFacts> card;
+};
+
+// How long a client's connection may be of no use. A call that has begun is not bounded here: it may take as long as it
+// needs, and so may a client that never sends all of one, as long as it sends something or answers pings: it holds its
+// connection and at most 128 calls on it, no thread and no session.
+struct ControlOptions {
+  std::chrono::milliseconds handshake_timeout{5'000};   // until both ends have said HTTP/2 and their settings
+  std::chrono::milliseconds idle_timeout{120'000};      // without a call; a coordinator connects again for the next one
+  std::chrono::milliseconds keepalive_time{30'000};     // without a byte from the client: it is sent a ping
+  std::chrono::milliseconds keepalive_timeout{20'000};  // without the answer: the connection and its calls end
 };
 
 class ControlServer {
@@ -30,7 +43,8 @@ class ControlServer {
   // Listens on `address`, a numeric HOST:PORT; port 0: the system's choice. All is borrowed and outlives it.
   // kIo: the address cannot be bound; the text names it.
   static Result<std::unique_ptr<ControlServer>> start(const std::string& address, SessionTable& sessions,
-                                                      SlabLoader& loader, const NodeInfo& info);
+                                                      SlabLoader& loader, const NodeInfo& info,
+                                                      const ControlOptions& options = {});
   // Ends calls in progress and waits for them.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

@@ -35,20 +35,25 @@ Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const 
   transport::Options strangers = transport_options;
   strangers.largest_frame = kLargestGreeting;
   TERRACE_ASSIGN_OR_RETURN(auto listener, parts.transport.listen(address, strangers));
+  CardExecutors card;
+  if (parts.card != nullptr) {
+    TERRACE_ASSIGN_OR_RETURN(card.outer, parts.card->make_executor());
+    TERRACE_ASSIGN_OR_RETURN(card.inner, parts.card->make_executor());
+  }
   const int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (event_fd < 0) return Error(ErrorCode::kIo, fmt::format("eventfd: {}", std::generic_category().message(errno)));
-  return std::unique_ptr<DataServer>(new DataServer(parts, std::move(listener), event_fd, options));
+  return std::unique_ptr<DataServer>(new DataServer(parts, std::move(card), std::move(listener), event_fd, options));
 }
 
-DataServer::DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
-                       const DataServerOptions& options)
+DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener,
+                       int event_fd, const DataServerOptions& options)
     : parts_(parts),
       options_(options),
       listener_(std::move(listener)),
       event_fd_(event_fd),
       port_(listener_->port()),
       computes_here_(parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1),
-      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, queue_, *this)),
+      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, std::move(card), queue_, *this)),
       io_thread_([this] { loop(); }) {
   pthread_setname_np(io_thread_.native_handle(), "terrace-io");
 }
@@ -128,9 +133,7 @@ DataServer::Ready DataServer::wait(bool more_to_do) {
 
 int DataServer::next_timeout_ms() const {
   TimePoint next = accept_after_ > now() ? accept_after_ : TimePoint::max();
-  for (const auto& peer : peers_)
-    if (peer->state() == Peer::State::kMute || peer->state() == Peer::State::kClosing)
-      next = std::min(next, peer->deadline());
+  for (const auto& peer : peers_) next = std::min(next, peer->deadline());
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
@@ -218,7 +221,9 @@ bool DataServer::compute_here() {
 }
 
 void DataServer::check_deadline(Peer& peer) {
-  if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
+  if (peer.state() == Peer::State::kOpen) {
+    if (const Status in_time = peer.check_unfinished(options_.frame_time); !in_time.ok()) fail(peer, in_time.error());
+  } else if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
     const Error why(ErrorCode::kDeadline, fmt::format("no hello came within {} ms", options_.hello_timeout.count()));
     end_peer(peer, &why);
   } else if (peer.state() == Peer::State::kClosing && peer.deadline() <= now()) {

@@ -36,6 +36,7 @@ namespace terrace::node {
 
 struct DataServerOptions {
   std::chrono::milliseconds hello_timeout{5'000};  // for connections that say nothing
+  FrameTimeLimit frame_time;                       // after hello, for frames that have begun to come
   std::size_t max_strangers = 64;                  // without a session, those that linger too; the oldest makes room
   std::chrono::milliseconds linger{1'000};         // to send the last words to a connection that ends
   std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops
@@ -52,10 +53,12 @@ class DataServer final : public CompletionSink {
     const kernels::Ops& ops;
     Logger log;
     Waiting waiting = Waiting::kSpinThenPark;  // kBlock: one core
+    kernels::ExpertCard* card = nullptr;       // where the sessions' card store lies; null: none
   };
 
   // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
-  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen.
+  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen
+  // and ExpertCard::make_executor().
   static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
                                                    const transport::Options& transport_options,
                                                    const DataServerOptions& options);
@@ -96,7 +99,7 @@ class DataServer final : public CompletionSink {
     DataServer& server_;
   };
 
-  DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
+  DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener, int event_fd,
              const DataServerOptions& options);
 
   void loop();

@@ -33,6 +33,7 @@ class Assignment {
   struct Slot {
     ShareItem item;
     arena::SlabRef ready;
+    bool on_card = false;  // where it is to lie
     // Only the loader's thread, from here on.
     std::shared_ptr<arena::HeldSlab> filling;
     std::optional<manifest::SlabHasher> hasher;

@@ -15,12 +15,21 @@ constexpr std::size_t kMostNamed = 8;  // epochs in a text
 Epoch::Epoch(std::uint64_t number, std::vector<ShareItem> items, std::vector<arena::SlabRef> slabs, bool new_slabs)
     : number_(number), new_slabs_(new_slabs), items_(std::move(items)), slabs_(std::move(slabs)) {}
 
-kernels::SlabView Epoch::slab(std::uint32_t layer, std::uint32_t expert) const {
+const arena::HeldSlab* Epoch::find(std::uint32_t layer, std::uint32_t expert) const {
   const ShareItem item{layer, expert};
   const auto found = std::lower_bound(items_.begin(), items_.end(), item);
-  if (found == items_.end() || *found != item) return {};
-  const arena::HeldSlab& slab = *slabs_[static_cast<std::size_t>(found - items_.begin())];
-  return {slab.gate(), slab.up(), slab.down()};
+  if (found == items_.end() || *found != item) return nullptr;
+  return slabs_[static_cast<std::size_t>(found - items_.begin())].get();
+}
+
+kernels::SlabView Epoch::slab(std::uint32_t layer, std::uint32_t expert) const {
+  const arena::HeldSlab* const slab = find(layer, expert);
+  return slab == nullptr ? kernels::SlabView() : kernels::SlabView{slab->gate(), slab->up(), slab->down()};
+}
+
+bool Epoch::on_card(std::uint32_t layer, std::uint32_t expert) const {
+  const arena::HeldSlab* const slab = find(layer, expert);
+  return slab != nullptr && slab->on_card();
 }
 
 std::string EpochBook::held() const {

@@ -30,9 +30,13 @@ class Epoch {
 
   // Null parts: not in this share.
   kernels::SlabView slab(std::uint32_t layer, std::uint32_t expert) const;
+  // Whether the slab lies on the card: its parts are the card's addresses. The share has it.
+  bool on_card(std::uint32_t layer, std::uint32_t expert) const;
   bool holds(std::uint32_t layer, std::uint32_t expert) const { return slab(layer, expert).gate != nullptr; }
 
  private:
+  const arena::HeldSlab* find(std::uint32_t layer, std::uint32_t expert) const;
+
   const std::uint64_t number_;
   const bool new_slabs_;
   const std::vector<ShareItem> items_;  // rising: an epoch takes as much memory as its share has experts

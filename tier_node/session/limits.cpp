@@ -83,6 +83,16 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
   return limits;
 }
 
+SplitTerms split_terms(const Model& model, const arena::ReservationTerms& terms, std::uint64_t card_free) {
+  SplitTerms split{terms,
+                   std::min(arena::round_to_pages(terms.slabs), card_free / arena::kPageBytes * arena::kPageBytes)};
+  const std::uint64_t largest = model.largest_stored_bytes();
+  if (split.card < largest) return {terms, 0};
+  if (!model.fits_card()) return split;  // the share may be of other layers alone
+  split.ram.slabs = split.card >= terms.slabs ? 0 : terms.slabs - (split.card - largest);
+  return split;
+}
+
 arena::ReservationTerms reservation_terms(const Model& model, const SessionLimits& limits,
                                           const arena::ReservationTerms& asked) {
   arena::ReservationTerms terms;

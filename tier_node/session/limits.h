@@ -56,6 +56,15 @@ struct AskedLimits {
 // over this node's largest frame, or the reply to a single row over the coordinator's.
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options);
 
+// What of a reservation's slabs lies on the card; the rest of it is RAM.
+struct SplitTerms {
+  arena::ReservationTerms ram;
+  std::uint64_t card = 0;  // bytes of slabs
+};
+// `terms` spread over RAM and `card_free` bytes of the card. Which slabs will come is not known: what is left on the
+// card when one of them does not fit any more is less than the largest, and that much more is set aside in RAM.
+SplitTerms split_terms(const Model& model, const arena::ReservationTerms& terms, std::uint64_t card_free);
+
 // What a session's reservation takes where its coordinator asks for `asked`: the slabs with the store's rounding, and
 // at least this node's own windows and scratch. Reserve and Estimate both count with it.
 arena::ReservationTerms reservation_terms(const Model& model, const SessionLimits& limits,

@@ -21,6 +21,7 @@ Result<Model::Layer> make_layer(const manifest::LayerShape& shape, const Machine
       layer.kernels,
       kernels::select_expert_kernels({shape.types.gate, shape.types.up, shape.types.down, shape.d_model, shape.ff},
                                      machine.cpu, machine.isa, kernels::Activations::kQuantised));
+  layer.on_card = machine.card != nullptr && machine.card->check(layer.kernels.shape).ok();
   return layer;
 }
 
@@ -79,6 +80,18 @@ Result<Model> Model::outline(manifest::Manifest taken, const Machine& machine) {
   }
   if (!any_experts) return Error(ErrorCode::kRefused, "the manifest has no layer with experts");
   return model;
+}
+
+std::uint64_t Model::largest_stored_bytes() const {
+  std::uint64_t most = 0;
+  for (const Layer& layer : layers_)
+    if (layer.has_experts) most = std::max(most, layer.sizes.stored_bytes());
+  return most;
+}
+
+bool Model::fits_card() const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [](const Layer& layer) { return layer.on_card || !layer.has_experts; });
 }
 
 // Of all slabs of F bytes in all, those with the largest share of rounding need the most.

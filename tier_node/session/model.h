@@ -11,6 +11,7 @@
 #include "common/arena/slab_store.h"
 #include "common/base/result.h"
 #include "common/manifest/manifest.h"
+#include "kernels/card/expert_card.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/executor/executor.h"
 #include "tier_node/session/epoch.h"
@@ -20,7 +21,8 @@ namespace terrace::node {
 // What this machine computes with.
 struct Machine {
   kernels::CpuFeatures cpu;
-  std::optional<kernels::Isa> isa;  // forced
+  std::optional<kernels::Isa> isa;            // forced
+  const kernels::ExpertCard* card = nullptr;  // borrowed; null: none
 };
 
 class Model {
@@ -34,6 +36,7 @@ class Model {
     // Nothing below means anything without experts.
     kernels::ExpertKernels kernels;
     arena::SlabSizes sizes;
+    bool on_card = false;  // the machine's card can compute them
   };
 
   // `bytes` come from a peer. kCorrupt: no manifest, or one slab id under two shapes. kUnsupported: names the layer and
@@ -59,6 +62,10 @@ class Model {
   // Memory that holds any choice of this model's slabs of `file_bytes` in all: the store's rounding included.
   // Saturates at 2^64 - 1.
   std::uint64_t stored_bytes(std::uint64_t file_bytes) const;
+  // Of a slab, at the most.
+  std::uint64_t largest_stored_bytes() const;
+  // Whether every layer's experts may lie on the machine's card.
+  bool fits_card() const;
 
  private:
   Model() = default;

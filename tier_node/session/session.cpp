@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/arena/hot_part.h"
 #include "common/base/check.h"
 
 namespace terrace::node {
@@ -25,41 +26,47 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
 
 std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
 
-Result<std::uint64_t> Session::reserve(arena::SlabStore& store, const arena::ReservationTerms& asked,
-                                       FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end) {
+Result<std::uint64_t> Session::reserve(arena::SlabStore& store, arena::SlabStore* card,
+                                       const arena::ReservationTerms& asked, FunctionRef<bool()> go_on,
+                                       FunctionRef<TimePoint()> new_lease_end) {
   if (reserving_.exchange(true, std::memory_order_acq_rel))
     return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
-  auto reserved = take_reservation(store, reservation_terms(model_, limits_, asked), go_on);
+  auto reserved = take_reservations(store, card, reservation_terms(model_, limits_, asked), go_on);
   extend_lease(new_lease_end());
   reserving_.store(false, std::memory_order_release);
   return reserved;
 }
 
-Result<std::uint64_t> Session::take_reservation(arena::SlabStore& store, const arena::ReservationTerms& terms,
-                                                FunctionRef<bool()> go_on) {
+Result<std::uint64_t> Session::take_reservations(arena::SlabStore& store, arena::SlabStore* card,
+                                                 const arena::ReservationTerms& terms, FunctionRef<bool()> go_on) {
   {
     const std::lock_guard lock(mutex_);
-    if (reservation_) return invalid(fmt::format("{} has a reservation; release it first", name()));
+    if (reservations_.ram) return invalid(fmt::format("{} has a reservation; release it first", name()));
   }
   // Touching takes as long as it takes: without the session's lock.
-  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<arena::Reservation> reservation,
-                           store.reserve(terms, [&] { return !ended() && go_on(); }));
+  const auto wanted = [&] { return !ended() && go_on(); };
+  const SplitTerms split = split_terms(model_, terms, card == nullptr ? 0 : card->usage().free());
+  Reservations taken;
+  if (split.card > 0) {
+    TERRACE_ASSIGN_OR_RETURN(taken.card, card->reserve({split.card, 0, 0}, wanted));
+  }
+  TERRACE_ASSIGN_OR_RETURN(taken.ram, store.reserve(split.ram, wanted));
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
-  reservation_ = std::move(reservation);
-  return reservation_->total_bytes();
+  reservations_ = std::move(taken);
+  return reservations_.ram->total_bytes() + (reservations_.card ? reservations_.card->total_bytes() : 0);
 }
 
 Status Session::release() {
   AssignmentRef abandoned;
   std::vector<EpochRef> forgotten;
-  std::shared_ptr<arena::Reservation> released;
+  Reservations released;
   {
     const std::lock_guard lock(mutex_);
-    if (!reservation_) return invalid(fmt::format("{} has no reservation", name()));
+    if (!reservations_.ram) return invalid(fmt::format("{} has no reservation", name()));
     abandoned = std::exchange(pending_, nullptr);
     epochs_.move_live_to(forgotten);
-    released = std::exchange(reservation_, nullptr);
+    released = std::exchange(reservations_, {});
   }
   if (abandoned) abandoned->finish(Error(ErrorCode::kRefused, "the reservation was released"));
   return {};
@@ -88,21 +95,64 @@ std::vector<arena::Reservation::Key> Session::keys_of(const std::vector<ShareIte
   return keys;
 }
 
-Result<std::shared_ptr<arena::Reservation>> Session::reservation_for(std::uint64_t epoch) const {
+Result<Session::Reservations> Session::reservations_for(std::uint64_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
-  if (!reservation_) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
-  return reservation_;
+  if (!reservations_.ram) return invalid(fmt::format("{} assigns epoch {} without a reservation", name(), epoch));
+  return reservations_;
+}
+
+std::vector<std::uint8_t> Session::choose_levels(const std::vector<ShareItem>& items,
+                                                 const Reservations& reservations) const {
+  std::vector<std::uint8_t> on_card(items.size(), 0);
+  if (!reservations.card) return on_card;
+  const std::vector<arena::Reservation::Key> keys = keys_of(items);
+  on_card = reservations.card->holds(keys);
+  const std::vector<std::uint8_t> in_ram = reservations.ram->holds(keys);
+  std::vector<arena::HotCandidate> candidates;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (on_card[i] != 0 || in_ram[i] != 0) continue;
+    const Model::Layer& layer = model_.layer(items[i].layer);
+    candidates.push_back({items[i].layer, layer.on_card ? layer.sizes.stored_bytes() : 0});
+    places.push_back(i);
+  }
+  const auto chosen = arena::choose_hot_part(candidates, reservations.card->free_slab_bytes());
+  for (std::size_t i = 0; i < chosen.size(); ++i) on_card[places[i]] = chosen[i];
+  return on_card;
+}
+
+Result<arena::Reservation::Found> Session::find_slabs(const std::vector<ShareItem>& items,
+                                                      const std::vector<std::uint8_t>& on_card,
+                                                      const Reservations& reservations) const {
+  arena::Reservation::Found all{std::vector<arena::SlabRef>(items.size()), 0};
+  for (const std::uint8_t level : {std::uint8_t{0}, std::uint8_t{1}}) {
+    const auto& reservation = level == 0 ? reservations.ram : reservations.card;
+    if (!reservation) continue;
+    std::vector<ShareItem> part;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (on_card[i] != level) continue;
+      part.push_back(items[i]);
+      places.push_back(i);
+    }
+    TERRACE_ASSIGN_OR_RETURN(arena::Reservation::Found found, reservation->find_all(keys_of(part)));
+    all.n_new += found.n_new;
+    for (std::size_t i = 0; i < places.size(); ++i) all.slabs[places[i]] = std::move(found.slabs[i]);
+  }
+  return all;
 }
 
 Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items) {
   TERRACE_RETURN_IF_ERROR(check_share(items));
   // Looking up a whole share takes milliseconds: every batch needs the session's lock, so without it.
-  TERRACE_ASSIGN_OR_RETURN(const auto reservation, reservation_for(epoch));
-  auto found = reservation->find_all(keys_of(items));
+  TERRACE_ASSIGN_OR_RETURN(const Reservations reservations, reservations_for(epoch));
+  const std::vector<std::uint8_t> on_card = choose_levels(items, reservations);
+  auto found = find_slabs(items, on_card, reservations);
   if (!found.ok()) return found.error().in(fmt::format("epoch {}", epoch));
   const bool brings_new = found->n_new > 0;
   auto assignment = std::make_shared<Assignment>(epoch, brings_new, items, std::move(found->slabs));
+  for (std::size_t i = 0; i < items.size(); ++i) assignment->slots()[i].on_card = on_card[i] != 0;
 
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
@@ -153,12 +203,12 @@ AssignmentRef Session::pending_assign() const {
   return pending_;
 }
 
-Result<std::shared_ptr<arena::HeldSlab>> Session::allocate_slab(const arena::SlabId& id,
-                                                                const arena::SlabSizes& sizes) const {
-  std::shared_ptr<arena::Reservation> reservation;
+Result<std::shared_ptr<arena::HeldSlab>> Session::allocate_slab(const arena::SlabId& id, const arena::SlabSizes& sizes,
+                                                                bool on_card) const {
+  ReservationRef reservation;
   {
     const std::lock_guard lock(mutex_);
-    reservation = reservation_;
+    reservation = on_card ? reservations_.card : reservations_.ram;
   }
   if (!reservation) return Error(ErrorCode::kRefused, fmt::format("{} has no reservation any more", name()));
   return reservation->allocate(id, sizes);
@@ -187,7 +237,7 @@ void Session::close() { finish(Error(ErrorCode::kPeerGone, "closed by its coordi
 void Session::finish(Error reason, bool by_wish) {
   AssignmentRef abandoned;
   std::vector<EpochRef> forgotten;
-  std::shared_ptr<arena::Reservation> released;
+  Reservations released;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -196,7 +246,7 @@ void Session::finish(Error reason, bool by_wish) {
     by_wish_ = by_wish;
     abandoned = std::exchange(pending_, nullptr);
     epochs_.move_live_to(forgotten);
-    released = std::exchange(reservation_, nullptr);
+    released = std::exchange(reservations_, {});
   }
   ended_.store(true, std::memory_order_release);
   if (abandoned) abandoned->finish(*end_reason_);

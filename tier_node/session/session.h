@@ -51,10 +51,10 @@ class Session {
   // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
   // asked.slabs counts slabs as the file has them. Returns the bytes reserved. On every error nothing is taken:
   // kOutOfMemory; kInvalidArgument: it has a reservation already; kBusy: another call is at it; kPeerGone: go_on, asked
-  // several times a second, said no, or the session ended.
+  // several times a second, said no, or the session ended. card: null without one.
   // Touching memory may take longer than a lease, so the lease does not run meanwhile; at the end it lasts until
   // new_lease_end().
-  Result<std::uint64_t> reserve(arena::SlabStore& store, const arena::ReservationTerms& asked,
+  Result<std::uint64_t> reserve(arena::SlabStore& store, arena::SlabStore* card, const arena::ReservationTerms& asked,
                                 FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end);
   // Forgets every epoch and gives the reservation back once executing batches have ended.
   Status release();
@@ -72,7 +72,8 @@ class Session {
   void abandon_assign(const AssignmentRef& assignment, const Error& why);
   AssignmentRef pending_assign() const;
   // Reservation::allocate() for the loader. kOutOfMemory; kRefused: the reservation has gone.
-  Result<std::shared_ptr<arena::HeldSlab>> allocate_slab(const arena::SlabId& id, const arena::SlabSizes& sizes) const;
+  Result<std::shared_ptr<arena::HeldSlab>> allocate_slab(const arena::SlabId& id, const arena::SlabSizes& sizes,
+                                                         bool on_card = false) const;
 
   Status forget(std::uint64_t epoch);
   Result<EpochRef> find_epoch(std::uint64_t epoch) const;
@@ -99,13 +100,24 @@ class Session {
   bool closed_by_wish() const { return by_wish_; }
 
  private:
+  using ReservationRef = std::shared_ptr<arena::Reservation>;
+  struct Reservations {
+    ReservationRef ram;   // null: nothing is reserved
+    ReservationRef card;  // null: nothing of it on the card
+  };
   void finish(Error reason, bool by_wish);
   Status check_share(const std::vector<ShareItem>& items) const;
   std::vector<arena::Reservation::Key> keys_of(const std::vector<ShareItem>& items) const;
-  // The reservation that an epoch is assigned from.
-  Result<std::shared_ptr<arena::Reservation>> reservation_for(std::uint64_t epoch) const;
-  Result<std::uint64_t> take_reservation(arena::SlabStore& store, const arena::ReservationTerms& terms,
-                                         FunctionRef<bool()> go_on);
+  // What an epoch is assigned from.
+  Result<Reservations> reservations_for(std::uint64_t epoch) const;
+  Result<std::uint64_t> take_reservations(arena::SlabStore& store, arena::SlabStore* card,
+                                          const arena::ReservationTerms& terms, FunctionRef<bool()> go_on);
+  // [items] 1: to lie on the card. What this session holds stays where it is.
+  std::vector<std::uint8_t> choose_levels(const std::vector<ShareItem>& items, const Reservations& reservations) const;
+  // Those of the slabs that are there, each at its level.
+  Result<arena::Reservation::Found> find_slabs(const std::vector<ShareItem>& items,
+                                               const std::vector<std::uint8_t>& on_card,
+                                               const Reservations& reservations) const;
   void make_live(Assignment& assignment);
 
   const Identity identity_;
@@ -121,7 +133,7 @@ class Session {
 
   mutable std::mutex mutex_;  // guards all below
   bool closed_ = false;
-  std::shared_ptr<arena::Reservation> reservation_;
+  Reservations reservations_;
   EpochBook epochs_;
   AssignmentRef pending_;
 };

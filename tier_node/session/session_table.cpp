@@ -118,6 +118,7 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
     const std::lock_guard lock(mutex_);
     TERRACE_RETURN_IF_ERROR(check_room());  // again: parsing took its time
     sessions_.emplace(session->id(), session);
+    past_.opened += 1;
   }
   wake_.notify_all();
   log_.info("{} opened", session->name());
@@ -130,7 +131,11 @@ Result<Estimate> SessionTable::estimate(EstimateRequest request) const {
   TERRACE_ASSIGN_OR_RETURN(const Model model, Model::outline(std::move(request.model), options_.machine));
   TERRACE_ASSIGN_OR_RETURN(const SessionLimits limits, make_limits(model, request.limits, options_.limits));
   Estimate estimate;
-  estimate.terms = reservation_terms(model, limits, {request.slab_bytes, 0, 0});
+  if (options_.card_store != nullptr) estimate.card_memory = options_.card_store->usage();
+  const SplitTerms split =
+      split_terms(model, reservation_terms(model, limits, {request.slab_bytes, 0, 0}), estimate.card_memory.free());
+  estimate.terms = split.ram;
+  estimate.card = split.card;
   const auto total = arena::total_bytes(estimate.terms);
   if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
   estimate.total = *total;
@@ -156,7 +161,8 @@ Status SessionTable::heartbeat(std::uint64_t id) {
 
 Result<std::uint64_t> SessionTable::reserve(Session& session, const arena::ReservationTerms& asked,
                                             FunctionRef<bool()> go_on) {
-  return session.reserve(store_, asked, go_on, [this] { return options_.clock() + options_.lease; });
+  return session.reserve(store_, options_.card_store, asked, go_on,
+                         [this] { return options_.clock() + options_.lease; });
 }
 
 Status SessionTable::close(std::uint64_t id) {
@@ -176,6 +182,13 @@ std::vector<SessionRef> SessionTable::all() const {
   return sessions;
 }
 
+SessionTotals SessionTable::totals() const {
+  const std::lock_guard lock(mutex_);
+  SessionTotals totals = past_;
+  for (const auto& [id, session] : sessions_) totals.add(session->counters());
+  return totals;
+}
+
 void SessionTable::remove(const Session& session) {
   SessionRef removed;
   {
@@ -183,6 +196,8 @@ void SessionTable::remove(const Session& session) {
     if (const auto found = sessions_.find(session.id()); found != sessions_.end()) {
       removed = std::move(found->second);
       manifest_bytes_ -= removed->model().manifest_bytes();
+      past_.add(removed->counters());
+      (removed->closed_by_wish() ? past_.closed : past_.failed) += 1;
       sessions_.erase(found);
     }
   }
@@ -232,9 +247,13 @@ void SessionTable::keep_house() {
       session->end(Error(ErrorCode::kDeadline,
                          fmt::format("no heartbeat came for {} ms: the lease is over", options_.lease.count())));
   store_.reclaim();
+  if (options_.card_store != nullptr) options_.card_store->reclaim();
 }
 
-bool SessionTable::idle() const { return sessions_.empty() && store_.usage().reserved == 0; }
+bool SessionTable::idle() const {
+  const bool card_idle = options_.card_store == nullptr || options_.card_store->usage().reserved == 0;
+  return sessions_.empty() && store_.usage().reserved == 0 && card_idle;
+}
 
 void SessionTable::housekeeping_loop() {
   while (true) {

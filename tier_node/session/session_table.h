@@ -47,10 +47,13 @@ struct Estimate {
   std::uint64_t total = 0;        // of the budget
   arena::StoreUsage memory;
   std::uint64_t available = 0;  // that the machine could give now
+  std::uint64_t card = 0;       // bytes of slabs on the card; not in terms and total
+  arena::StoreUsage card_memory;
 };
 
 struct SessionOptions {
   Machine machine;
+  arena::SlabStore* card_store = nullptr;  // of machine.card; borrowed; null: no card
   LimitOptions limits;
   std::chrono::milliseconds lease{10'000};
   std::size_t max_sessions = 64;
@@ -70,6 +73,7 @@ class SessionTable {
   std::uint64_t boot_id() const { return boot_id_; }
   std::chrono::milliseconds lease() const { return options_.lease; }
   arena::SlabStore& store() { return store_; }
+  arena::SlabStore* card_store() { return options_.card_store; }
 
   struct Opened {
     SessionRef session;
@@ -90,6 +94,8 @@ class SessionTable {
   Status close(std::uint64_t id);
   void end_all(const Error& reason);
   std::vector<SessionRef> all() const;
+  // Never less than before. What a session still sends after it was ended is not in it.
+  SessionTotals totals() const;
 
   // No session opens from now on.
   void drain();
@@ -128,6 +134,7 @@ class SessionTable {
   mutable std::condition_variable wake_;  // sessions_, draining_ or stopping_ changed
   std::map<std::uint64_t, SessionRef> sessions_;
   std::uint64_t manifest_bytes_ = 0;  // of sessions_, and of those being opened
+  SessionTotals past_;                // of ended sessions; opened: of all
   bool draining_ = false;
   bool stopping_ = false;
   std::thread housekeeper_;

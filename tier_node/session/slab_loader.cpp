@@ -49,12 +49,12 @@ void SlabLoader::read_next(const SessionRef& session, const AssignmentRef& assig
 Status SlabLoader::read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot) {
   const Model& model = session->model();
   const arena::SlabSizes& sizes = model.layer(slot.item.layer).sizes;
-  TERRACE_ASSIGN_OR_RETURN(auto slab, session->allocate_slab(model.slab_id(slot.item), sizes));
+  TERRACE_ASSIGN_OR_RETURN(auto slab, session->allocate_slab(model.slab_id(slot.item), sizes, slot.on_card));
   buffer_.resize(sizes.file_bytes());
   TERRACE_RETURN_IF_ERROR(own_->read_slab(slot.item.layer, slot.item.expert, buffer_));
   const auto found = manifest::slab_id_of(model.shape(slot.item.layer), buffer_);
   if (found != slab->id()) return wrong_hash(slot.item, found, slab->id(), own_->path());
-  slab->write(0, buffer_);
+  TERRACE_RETURN_IF_ERROR(slab->write(0, buffer_));
   assignment.slab_ready(slot, arena::publish(std::move(slab)));
   return {};
 }
@@ -95,11 +95,11 @@ Status SlabLoader::accept(const Session& session, Assignment& assignment, const 
   TERRACE_RETURN_IF_ERROR(check_piece(session, slot, piece));
   const Model& model = session.model();
   if (!slot->filling) {
-    TERRACE_ASSIGN_OR_RETURN(slot->filling,
-                             session.allocate_slab(model.slab_id(slot->item), model.layer(piece.layer).sizes));
+    TERRACE_ASSIGN_OR_RETURN(
+        slot->filling, session.allocate_slab(model.slab_id(slot->item), model.layer(piece.layer).sizes, slot->on_card));
     slot->hasher.emplace(model.shape(piece.layer));
   }
-  slot->filling->write(piece.offset, view.data);
+  TERRACE_RETURN_IF_ERROR(slot->filling->write(piece.offset, view.data));
   slot->hasher->update(view.data);
   slot->received += view.data.size();
   if (slot->received < piece.slab_bytes) return {};

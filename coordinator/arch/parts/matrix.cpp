@@ -1,6 +1,7 @@
 #include "coordinator/arch/parts/matrix.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "common/base/check.h"
 #include "coordinator/arch/parts/rows.h"
@@ -107,10 +108,47 @@ const std::byte* const* ActivationRows::in(ActivationClass activation) {
   return form.rows.data();
 }
 
-Multiplier::Multiplier(Parallel& parallel) : parallel_(parallel), dequantised_(parallel.n_workers()) {}
+Status copy_to_card(std::span<Matrix* const> matrices, kernels::ExpertCard& card, std::span<std::byte> memory) {
+  constexpr std::size_t kAlignment = 256;
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::CardWriter> writer, card.make_writer());
+  for (Matrix* const matrix : matrices) {
+    const std::size_t bytes = (matrix->bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    TERRACE_CHECK(bytes <= memory.size(), "card memory for every matrix");
+    TERRACE_RETURN_IF_ERROR(writer->write(memory.data(), {matrix->data, matrix->bytes()}));
+    matrix->on_card = memory.data();
+    memory = memory.subspan(bytes);
+  }
+  return {};
+}
+
+Multiplier::Multiplier(Parallel& parallel, kernels::CardMultiplier* card)
+    : parallel_(parallel), dequantised_(parallel.n_workers()), card_(card) {}
 
 void Multiplier::run(std::span<const Product> products, ActivationRows& x) {
   TERRACE_CHECK(products.size() <= kMaxProducts, "more products than one run takes");
+  std::array<Product, kMaxProducts> parted;
+  std::copy(products.begin(), products.end(), parted.begin());
+  const auto end = parted.begin() + static_cast<std::ptrdiff_t>(products.size());
+  const auto here = std::partition(parted.begin(), end, [&](const Product& product) {
+    return card_ != nullptr && product.matrix->on_card != nullptr;
+  });
+  if (here != parted.begin()) run_on_card({parted.begin(), here}, x);
+  if (here != end) run_here({here, end}, x);
+}
+
+void Multiplier::run_on_card(std::span<const Product> products, const ActivationRows& x) {
+  if (!status_.ok() || x.n_rows() == 0) return;
+  std::array<kernels::CardProduct, kMaxProducts> on_card;
+  for (std::size_t p = 0; p < products.size(); ++p) {
+    const Matrix& m = *products[p].matrix;
+    TERRACE_CHECK(m.cols == x.cols(), "a matrix meets rows of its width");
+    on_card[p] = {m.kernels.type, m.on_card, static_cast<std::uint32_t>(m.rows), static_cast<std::uint32_t>(m.cols),
+                  products[p].y};
+  }
+  status_ = card_->run(std::span(on_card).first(products.size()), x.rows(), x.n_rows(), parallel_);
+}
+
+void Multiplier::run_here(std::span<const Product> products, ActivationRows& x) {
   std::array<Grid, kMaxProducts> grids;
   std::array<const std::byte* const*, kMaxProducts> rows;
   std::size_t n_items = 0;

@@ -53,6 +53,15 @@ std::uint64_t Tensors::bytes_per_step(std::uint32_t top_k) const {
   return sum;
 }
 
+std::vector<Matrix*> Tensors::dense_products() {
+  std::vector<Matrix*> all;
+  for (Layer& layer : layers)
+    for (Matrix* matrix : {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.output})
+      all.push_back(matrix);
+  all.push_back(&head);
+  return all;
+}
+
 Result<Tensors> bind_tensors(const gguf::File& file, const Parameters& p, const TrunkOptions& options) {
   const TensorBinder binder(file, options);
   Tensors tensors;

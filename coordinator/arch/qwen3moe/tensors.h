@@ -31,6 +31,8 @@ struct Tensors {
   std::uint32_t vocabulary() const { return static_cast<std::uint32_t>(embedding.rows); }
   // What one decode step of one row reads: dense matrices, head, an embedding row, top_k experts a layer.
   std::uint64_t bytes_per_step(std::uint32_t top_k) const;
+  // Those whose products a card may compute: the routers' are too small to travel for.
+  std::vector<Matrix*> dense_products();
 };
 
 // Errors as TensorBinder's.

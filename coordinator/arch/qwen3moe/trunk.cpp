@@ -65,8 +65,12 @@ Result<Model> read_model(const gguf::File& file, const TrunkOptions& options) {
             .weight_bytes_per_step = m.tensors.bytes_per_step(p.top_k),
             .embedding_row_bytes = m.tensors.embedding.row_bytes,
             .head_bytes = m.tensors.head.bytes(),
-            .expert_bytes = {}};
+            .expert_bytes = {},
+            .dense_products = {}};
   for (const Layer& layer : m.tensors.layers) m.info.expert_bytes.push_back(layer.expert_bytes);
+  for (const Matrix* matrix : m.tensors.dense_products())
+    m.info.dense_products.push_back(
+        {matrix->kernels.type, static_cast<std::uint32_t>(matrix->rows), static_cast<std::uint32_t>(matrix->cols)});
   return m;
 }
 
@@ -90,8 +94,9 @@ void grow(std::vector<T>& buffer, std::size_t n) {
 
 class Qwen3MoeTrunk final : public Trunk {
  public:
-  Qwen3MoeTrunk(Model model, const TrunkOptions& options, const kernels::Ops& ops, legs::RoutedExperts& experts,
-                Parallel& parallel)
+  // card: null without one.
+  Qwen3MoeTrunk(Model model, const TrunkOptions& options, const kernels::Ops& ops,
+                std::unique_ptr<kernels::CardMultiplier> card, legs::RoutedExperts& experts, Parallel& parallel)
       : model_(std::move(model)),
         options_(options),
         ops_(ops),
@@ -100,7 +105,8 @@ class Qwen3MoeTrunk final : public Trunk {
         cache_(model_.cache, options.context == 0 ? model_.info.context : options.context, options.max_streams,
                options.cache_bytes / model_.cache.block_bytes()),
         streams_(cache_, model_.info.vocabulary, options.max_rows),
-        multiplier_(parallel),
+        card_(std::move(card)),
+        multiplier_(parallel, card_.get()),
         normed_(parallel, ops_),
         attention_(model_.parameters.attention, cache_, ops_, parallel, multiplier_),
         router_scratch_(parallel.n_workers(), std::vector<float>(2 * std::size_t{model_.info.n_experts})) {}
@@ -147,6 +153,7 @@ class Qwen3MoeTrunk final : public Trunk {
 
   kv::Cache cache_;
   Streams streams_;
+  std::unique_ptr<kernels::CardMultiplier> card_;
   Multiplier multiplier_;
   ActivationRows normed_;
   GqaAttention attention_;
@@ -176,12 +183,13 @@ Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
   attention_.begin(rows);
   for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer) {
     attend(layer);
+    TERRACE_RETURN_IF_ERROR(multiplier_.status());
     choose_experts(layer);
     TERRACE_RETURN_IF_ERROR(run_experts(layer));
     if (trace_) trace(layer);
   }
   compute_logits();
-  return {};
+  return multiplier_.status();
 }
 
 void Qwen3MoeTrunk::begin(std::span<const StepRow> rows) {
@@ -314,7 +322,13 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
                                           legs::RoutedExperts& experts, Parallel& parallel) {
   TERRACE_ASSIGN_OR_RETURN(Model model, read_model(file, options));
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), options.isa));
-  return std::unique_ptr<Trunk>(std::make_unique<Qwen3MoeTrunk>(std::move(model), options, ops, experts, parallel));
+  std::unique_ptr<kernels::CardMultiplier> card;
+  if (options.card != nullptr) {
+    TERRACE_ASSIGN_OR_RETURN(card, options.card->make_multiplier());
+    TERRACE_RETURN_IF_ERROR(copy_to_card(model.tensors.dense_products(), *options.card, options.card_memory));
+  }
+  return std::unique_ptr<Trunk>(
+      std::make_unique<Qwen3MoeTrunk>(std::move(model), options, ops, std::move(card), experts, parallel));
 }
 
 }  // namespace terrace::arch::qwen3moe

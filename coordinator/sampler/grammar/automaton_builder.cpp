@@ -154,8 +154,7 @@ void AutomatonBuilder::lower_alternatives(const Expression& e, StateId from, Sta
 // As a tree of their common beginnings, so that many texts are one place at a time, not many.
 void AutomatonBuilder::lower_literals(std::vector<std::string_view> texts, StateId from, StateId to) {
   std::ranges::sort(texts);
-  const auto repeated = std::ranges::unique(texts);
-  texts.erase(repeated.begin(), repeated.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   std::vector<StateId> path = {from};  // path[i]: after i bytes of the text before
   std::string_view before;
   for (const std::string_view text : texts) {

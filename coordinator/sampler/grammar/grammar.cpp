@@ -17,7 +17,7 @@ Result<std::shared_ptr<const Grammar>> make(const grammar::Rules& rules) {
   // What cannot even begin is an error now, not at the first token.
   grammar::StateSets sets(*automaton);
   const grammar::SetId start = sets.start();
-  TERRACE_RETURN_IF_ERROR(sets.status());
+  if (!sets.status().ok()) return sets.status().error();
   if (start == grammar::StateSets::kDead)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("the grammar: its rules call each other deeper than {} before the first character",

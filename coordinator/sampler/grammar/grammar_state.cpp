@@ -56,7 +56,7 @@ Status GrammarState::accept(std::int32_t token) {
   sets_->begin_token();
   SetId next = current_;
   for (const char byte : bytes) next = sets_->step(next, static_cast<std::uint8_t>(byte));
-  TERRACE_RETURN_IF_ERROR(sets_->status());
+  if (!sets_->status().ok()) return sets_->status().error();
   if (next == StateSets::kDead) return refused("the grammar does not allow its text");
   current_ = next;
   return {};

@@ -55,7 +55,6 @@ struct NameTree {
 
 // What may follow where the names of `tree` have been followed: all but what ends one of them.
 Expression other_than(const NameTree& tree) {
-  Ranges others = raw_characters();
   Ranges named;
   Expression all;
   all.kind = Expression::Kind::kAlternatives;
@@ -108,7 +107,7 @@ Expression encoded_character(const Ranges& ranges) {
   return all;
 }
 
-Expression other_name(std::vector<std::string> names) {
+Expression other_name(const std::vector<std::string>& names) {
   NameTree tree;
   const auto is_raw = [](char32_t c) { return c >= 0x20 && c != '"' && c != '\\'; };
   for (const std::string& name : names) {

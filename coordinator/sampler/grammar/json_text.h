@@ -20,15 +20,14 @@ Expression string_text(std::uint32_t min, std::uint32_t max);
 // One character of `ranges` in its shortest JSON form; every other form of it is left out.
 Expression encoded_character(const std::vector<CodePointRange>& ranges);
 // A member's name that is none of `names`, without escapes.
-Expression other_name(std::vector<std::string> names);
+Expression other_name(const std::vector<std::string>& names);
 
 // Numbers of so many digits that a double tells them apart, or nearly: -999999999999999999 to 999999999999999999.
 Expression integer_text();
 // The same with a fraction of at most 16 digits and an exponent of at most 2.
 Expression number_text();
 
-// `first` [ separator `next` ]* and the like: what stands between the brackets of an array or an object.
-// The separator is "," with gaps; every element must end with its own gap.
+// Between elements of an array or members of an object, each of which ends with its own gap.
 Expression comma();
 // open gap (elements, which end with their gap) close
 Expression bracketed(std::string open, Expression elements, std::string close);

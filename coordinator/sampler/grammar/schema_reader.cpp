@@ -200,6 +200,10 @@ class Reader {
   Status read_keyword(const std::string& name, const Json& value, std::size_t depth, Schema& schema) {
     if (is_annotation(name)) return {};
     const std::string where = schema.where + pointer_step(name);
+    if (name == "$id") {
+      // Elsewhere it would change what the references below it mean.
+      return schema.where == "#" ? Status() : unsupported(where, "it cannot be held but at the top");
+    }
     const auto known = keywords().find(name);
     if (known == keywords().end()) return unsupported(where, "this keyword cannot be held");
     TERRACE_RETURN_IF_ERROR((this->*known->second.read)(value, where, depth, schema));
@@ -416,9 +420,9 @@ const std::unordered_map<std::string_view, Reader::Keyword>& Reader::keywords() 
 
 // Keywords that say nothing about which values are valid. What stands under $defs counts where a $ref leads to it.
 bool Reader::is_annotation(std::string_view name) {
-  constexpr std::string_view kNames[] = {"$schema",  "$id",     "$comment",   "$defs",    "definitions",
-                                         "title",    "default", "deprecated", "readOnly", "writeOnly",
-                                         "examples", "example", "description"};
+  constexpr std::string_view kNames[] = {"$schema",   "$comment", "$defs",      "definitions",
+                                         "title",     "default",  "deprecated", "readOnly",
+                                         "writeOnly", "examples", "example",    "description"};
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 

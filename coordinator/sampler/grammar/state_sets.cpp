@@ -189,8 +189,8 @@ StackId StateSets::push(const Frame& frame) {
 // The set of found_ and what else was found.
 SetId StateSets::intern() {
   if (found_.empty() && !found_end_ && !found_unknown_) return kDead;
-  if (sets_.size() >= kMaxSets || places_.size() >= kMaxAllPlaces)
-    return overflow(fmt::format("a token takes more than {} sets of {} places", kMaxSets, kMaxAllPlaces));
+  if (next_.size() >= kMaxSteps || places_.size() >= kMaxAllPlaces)
+    return overflow(fmt::format("a token takes more than {} places or {} steps", kMaxAllPlaces, kMaxSteps));
   std::ranges::sort(found_);
   std::uint64_t hash = mix(found_end_ ? 1 : 0, found_unknown_ ? 1 : 0);
   for (const Place& place : found_) hash = mix(hash, hash_of(place));

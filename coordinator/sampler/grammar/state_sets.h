@@ -3,10 +3,9 @@
 //
 // A place is a state, its procedure's counter, and a stack of where to return to. Stacks are lists that share their
 // tails; equal stacks and equal sets have one number, so that comparing them is comparing numbers.
-// Bounds: kMaxPlaces in a set, kMaxWork a token, kMaxDepth on a stack, kMaxSets and so on in all. A grammar that needs
-// more is too ambiguous to follow, which is an error; one that calls deeper finds that way closed, as if the text could
-// not go on so.
-// Threads: one at a time; the automaton is only read.
+// Bounds: kMaxPlaces in a set, kMaxWork a token, kMaxDepth on a stack, the others in all: some 50 MB. A grammar that
+// needs more is too ambiguous to follow, which is an error; one that calls deeper finds that way closed, as if the text
+// could not go on so. Threads: one at a time; the automaton is only read.
 #pragma once
 
 #include <array>
@@ -31,7 +30,7 @@ class StateSets {
   static constexpr std::size_t kMaxPlaces = 2048;
   static constexpr std::size_t kMaxWork = 20'000'000;  // places looked at: some tenths of a second
   static constexpr std::uint32_t kMaxDepth = 512;
-  static constexpr std::size_t kMaxSets = 60'000;
+  static constexpr std::size_t kMaxSteps = 4'000'000;  // from any set by any class of bytes, 4 bytes each
   static constexpr std::size_t kMaxAllPlaces = 1'000'000;
   static constexpr std::size_t kMaxFrames = 200'000;
 
@@ -79,7 +78,7 @@ class StateSets {
   const Status& status() const { return status_; }
   // Whether so much was found that the next token might not find room.
   bool is_full() const {
-    return sets_.size() > kMaxSets / 2 || places_.size() > kMaxAllPlaces / 2 || frames_.size() > kMaxFrames / 2;
+    return next_.size() > kMaxSteps / 2 || places_.size() > kMaxAllPlaces / 2 || frames_.size() > kMaxFrames / 2;
   }
   // Forgets all but one set, and returns its new number.
   SetId compact(SetId keep);

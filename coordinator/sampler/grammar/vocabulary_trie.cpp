@@ -57,9 +57,9 @@ Result<VocabularyTrie> VocabularyTrie::make(std::span<const std::string_view> to
 
   VocabularyTrie trie;
   trie.end_tokens_.assign(end_tokens.begin(), end_tokens.end());
-  std::ranges::sort(trie.end_tokens_);
-  const auto repeated = std::ranges::unique(trie.end_tokens_);
-  trie.end_tokens_.erase(repeated.begin(), repeated.end());
+  auto& ends = trie.end_tokens_;
+  std::ranges::sort(ends);
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 
   trie.all_bytes_.reserve(n_bytes);
   trie.begin_.reserve(token_bytes.size() + 1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/units.h"
 #include "kernels/cuda/device/driver.h"
 #include "kernels/cuda/device/probe.h"
 
@@ -74,11 +75,11 @@ Result<std::unique_ptr<Card>> Card::open(int index, std::uint64_t budget_bytes) 
   if (budget > info.free_bytes)
     return Error(
         ErrorCode::kOutOfMemory,
-        fmt::format("card {} ({}): the budget is {} bytes, {} of {} are free; ask for less or end what uses it", index,
-                    info.name, budget, info.free_bytes, info.total_bytes));
+        fmt::format("card {} ({}): the budget is {}, {} of {} are free; ask for less or end what uses it", index,
+                    info.name, format_size(budget), format_size(info.free_bytes), format_size(info.total_bytes)));
   void* memory = nullptr;
   TERRACE_RETURN_IF_ERROR(
-      driver_status(info, cudaMalloc(&memory, budget), fmt::format("taking a budget of {} bytes", budget)));
+      driver_status(info, cudaMalloc(&memory, budget), fmt::format("taking a budget of {}", format_size(budget))));
   return std::unique_ptr<Card>(new Card(std::move(info), static_cast<std::byte*>(memory), budget));
 }
 
@@ -90,8 +91,8 @@ Card::~Card() { cudaFree(memory_); }
 Result<std::byte*> Card::take(std::uint64_t bytes, std::string_view what) {
   if (bytes > budget_ - used_)
     return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("card {} ({}): {} needs {} bytes, {} of the budget of {} are left", info_.index,
-                             info_.name, what, bytes, budget_ - used_, budget_));
+                 fmt::format("card {} ({}): {} needs {}, {} of the budget of {} are left", info_.index, info_.name,
+                             what, format_size(bytes), format_size(budget_ - used_), format_size(budget_)));
   std::byte* const taken = memory_ + used_;
   used_ = std::min(budget_, used_ + round_up(bytes));
   return taken;

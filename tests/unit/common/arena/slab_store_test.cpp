@@ -42,7 +42,7 @@ SlabRef put(Reservation& reservation, int n, std::byte fill) {
   auto slab = reservation.allocate(id_of(n), kSizes);
   EXPECT_TRUE(slab.ok());
   const std::vector<std::byte> bytes(kSizes.file_bytes(), fill);
-  (*slab)->write(0, bytes);
+  EXPECT_TRUE((*slab)->write(0, bytes).ok());
   return publish(std::move(*slab));
 }
 
@@ -100,7 +100,7 @@ TEST(SlabStore, WrittenInPieces_ReadBackByPart) {
   std::vector<std::byte> bytes(kSizes.file_bytes());
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7);
   for (std::size_t at = 0; at < bytes.size(); at += 333)
-    (*slab)->write(at, std::span(bytes).subspan(at, std::min<std::size_t>(333, bytes.size() - at)));
+    ASSERT_TRUE((*slab)->write(at, std::span(bytes).subspan(at, std::min<std::size_t>(333, bytes.size() - at))).ok());
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + 1000, (*slab)->gate()));
   EXPECT_TRUE(std::equal(bytes.begin() + 1000, bytes.begin() + 2000, (*slab)->up()));
   EXPECT_TRUE(std::equal(bytes.begin() + 2000, bytes.end(), (*slab)->down()));

@@ -55,6 +55,21 @@ TEST(Logger, JsonLineIsOneObject_WhateverTheText) {
   EXPECT_THAT(object["time"].get<std::string>(), ::testing::MatchesRegex("....-..-..T..:..:......Z"));
 }
 
+TEST(Logger, LinesOfARequestCarryItsId) {
+  ::testing::internal::CaptureStderr();
+  Logger::to_stderr({.json = true}).named("n").for_request("re\"q\n1").info("done");
+  const nlohmann::json object = nlohmann::json::parse(::testing::internal::GetCapturedStderr());
+  EXPECT_EQ(object["request"], "re\"q\n1");
+  EXPECT_EQ(object["name"], "n");
+  std::vector<std::string> lines;
+  const Logger log =
+      Logger::to_function(LogLevel::kInfo, [&](LogLevel, std::string_view text) { lines.emplace_back(text); });
+  log.for_request("req-5f0c").info("done");
+  log.for_request("forged\n2").named("n").info("done");
+  log.info("none");
+  EXPECT_THAT(lines, ElementsAre("[req-5f0c] done", "[forged\\x0a2] n: done", "none"));
+}
+
 TEST(Logger, NoColourWithoutATerminal) {
   EXPECT_FALSE(colour_wanted(Environment(std::map<std::string, std::string>{{"TERM", "xterm"}}), -1));
 }

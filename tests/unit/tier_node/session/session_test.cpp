@@ -143,6 +143,23 @@ TEST_F(SessionTest, Draining_RefusesNewSessionsAndEndsWithTheLast) {
   EXPECT_TRUE(table_->drained());
 }
 
+TEST_F(SessionTest, SessionsComeAndGo_TotalsKeepWhatTheyDid) {
+  const SessionRef closed = open();
+  const SessionRef failed = open();
+  open();
+  closed->counters().batches += 3;
+  failed->counters().bytes_sent += 500;
+  EXPECT_EQ(table_->totals().batches, 3u);
+  ASSERT_TRUE(table_->close(closed->id()).ok());
+  failed->end(Error(ErrorCode::kPeerGone, "cut"));
+  const SessionTotals totals = table_->totals();
+  EXPECT_EQ(totals.opened, 3u);
+  EXPECT_EQ(totals.closed, 1u);
+  EXPECT_EQ(totals.failed, 1u);
+  EXPECT_EQ(totals.batches, 3u);
+  EXPECT_EQ(totals.bytes_sent, 500u);
+}
+
 TEST_F(SessionTest, NamesAreMadePrintable) {
   OpenRequest other = request();
   other.coordinator = "a\nb\x1b[31m";

@@ -12,9 +12,11 @@
 
 #include "common/transport/loopback/loopback.h"
 #include "common/wire/versions.h"
+#include "tests/unit/kernels/card/fake_card.h"
 #include "tests/unit/tier_node/support/lane_client.h"
 #include "tests/unit/tier_node/support/tiny_model.h"
 #include "tier_node/service/data_server.h"
+#include "tier_node/session/card_memory.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
 
@@ -80,6 +82,7 @@ struct NodeSettings {
     return options;
   }();
   bool own_model = true;
+  std::uint64_t vram = 0;  // slab memory of a card that is none; 0: no card
   Waiting waiting = Waiting::kSpinThenPark;
 };
 
@@ -90,6 +93,14 @@ class NodeParts {
     Serial serial;
     if (settings_.own_model) own_.emplace(must(OwnModel::open(model.path, "", serial)));
     settings_.sessions.machine = this_machine();
+    if (settings_.vram > 0) {
+      card_ = std::make_unique<terrace::test::FakeCard>(settings_.vram);
+      card_memory_ = must(CardMemory::make(*card_));
+      card_store_ =
+          std::make_unique<arena::SlabStore>(arena::StoreOptions{card_memory_->total_bytes(), {}, card_memory_.get()});
+      settings_.sessions.machine.card = card_.get();
+      settings_.sessions.card_store = card_store_.get();
+    }
     sessions_ = must(SessionTable::create(store_, settings_.sessions, Logger::silent()));
     loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent());
     ops_ = must(kernels::select_ops(this_machine().cpu, std::nullopt));
@@ -104,9 +115,9 @@ class NodeParts {
   void serve() { serve(loopback_, "node:9001"); }
   void serve(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
-    server_ =
-        must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting},
-                               address, {}, settings_.data));
+    server_ = must(DataServer::start(
+        {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get()}, address, {},
+        settings_.data));
     address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
     sessions_->on_change([this] { server_->wake(); });
   }
@@ -145,6 +156,8 @@ class NodeParts {
 
   const std::string& address() const { return address_; }
   arena::SlabStore& store() { return store_; }
+  terrace::test::FakeCard& card() { return *card_; }
+  arena::SlabStore& card_store() { return *card_store_; }
   SessionTable& sessions() { return *sessions_; }
   SlabLoader& loader() { return *loader_; }
   GatedParallel& gate() { return gate_; }
@@ -163,6 +176,9 @@ class NodeParts {
   kernels::Ops ops_;
   std::optional<OwnModel> own_;
   arena::SlabStore store_;
+  std::unique_ptr<terrace::test::FakeCard> card_;
+  std::unique_ptr<CardMemory> card_memory_;
+  std::unique_ptr<arena::SlabStore> card_store_;
   std::unique_ptr<SessionTable> sessions_;
   std::unique_ptr<SlabLoader> loader_;
   std::unique_ptr<DataServer> server_;

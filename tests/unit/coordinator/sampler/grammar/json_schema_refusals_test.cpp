@@ -35,6 +35,7 @@ TEST(JsonSchema, WhatCannotBeHeld_IsRefusedByNameAndPlace) {
       {R"({"contentEncoding": "base64"})", ErrorCode::kUnsupported, "/contentEncoding"},
       {R"({"$dynamicRef": "#a"})", ErrorCode::kUnsupported, "/$dynamicRef"},
       {R"({"$anchor": "a"})", ErrorCode::kUnsupported, "/$anchor"},
+      {R"({"items": {"$id": "a"}})", ErrorCode::kUnsupported, "/items/$id: it cannot be held but at the top"},
       {R"({"discriminator": {}})", ErrorCode::kUnsupported, "/discriminator"},
       {R"({"x-order": 1})", ErrorCode::kUnsupported, "/x-order"},
       {R"({"uniqueItems": true})", ErrorCode::kUnsupported, "/uniqueItems"},

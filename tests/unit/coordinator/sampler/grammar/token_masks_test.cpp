@@ -114,6 +114,8 @@ const SmallVocabulary& vocabulary() {
                                       "abc",
                                       "abab",
                                       "aaaaaaaaaaaa",
+                                      "aaaaaaab",
+                                      "aaaaaaaaaaaaaaab",
                                       "aaaaaaaaaaaaaaaaaaaaaaaa",
                                       "\"",
                                       "\",",
@@ -176,6 +178,8 @@ bool has(std::span<const std::uint64_t> mask, std::int32_t id) {
 const char* const kGrammars[] = {
     R"(root ::= ("a" | "b" | "abc")*)",
     R"(root ::= "a"{0,40} "b")",
+    R"(root ::= "a"{20,50} "b")",
+    R"(root ::= "a"{18,} "b")",
     R"(root ::= ("a"{1,3} "b"?){2,5} "c")",
     R"(root ::= [a-z]{3,30} "\"" | "xyz"{2,})",
     R"_(root ::= p*

@@ -6,7 +6,7 @@
 
 #include "common/base/result.h"
 
-namespace terrace::node {
+namespace terrace {
 
 class StopSignal {
  public:
@@ -29,4 +29,4 @@ class StopSignal {
   const int event_fd_;
 };
 
-}  // namespace terrace::node
+}  // namespace terrace

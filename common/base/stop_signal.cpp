@@ -1,4 +1,4 @@
-#include "tier_node/app/stop_signal.h"
+#include "common/base/stop_signal.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <system_error>
 
-namespace terrace::node {
+namespace terrace {
 namespace {
 
 sigset_t stop_signals() {
@@ -63,4 +63,4 @@ void StopSignal::restore() {
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-}  // namespace terrace::node
+}  // namespace terrace

@@ -1,0 +1,182 @@
+#include "coordinator/app/served_model.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <bit>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/base/version.h"
+#include "common/gguf/file.h"
+#include "common/manifest/manifest.h"
+#include "common/metrics/families.h"
+#include "common/security/random.h"
+#include "common/security/sha256.h"
+#include "coordinator/app/commit.h"
+#include "coordinator/app/engine.h"
+#include "coordinator/serve/api/context.h"
+#include "coordinator/serve/metrics/metrics.h"
+#include "coordinator/text/jinja/template.h"
+#include "coordinator/text/vocabulary.h"
+
+namespace terrace::app {
+
+// In the order in which they depend on each other; destroyed in reverse.
+struct ServedModel::Parts {
+  std::string hash;
+  std::optional<text::jinja::Template> chat_template;
+  serve::api::Context context;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<serve::Scheduler> scheduler;
+
+  // What the file says, before anything is loaded. The engine opens it once more.
+  Status read(const ServeOptions& options, const Logger& log);
+  Status start(const ServeOptions& options, const Environment& environment);
+  void describe(const ServeOptions& options);
+};
+
+namespace {
+
+std::string main_type(const gguf::File& file) {
+  std::map<std::string_view, std::uint64_t> bytes;
+  for (const gguf::TensorInfo& tensor : file.tensors()) bytes[info(tensor.type).name] += tensor.bytes;
+  std::string_view most;
+  for (const auto& [type, n] : bytes)
+    if (most.empty() || n > bytes[most]) most = type;
+  return std::string(most);
+}
+
+serve::api::ModelFacts facts(const gguf::File& file, const ServeOptions& options) {
+  serve::api::ModelFacts facts;
+  facts.name = options.alias.empty() ? file.path().filename().string() : options.alias;
+  facts.path = file.path().string();
+  facts.file_type = main_type(file);
+  for (const gguf::TensorInfo& tensor : file.tensors()) {
+    facts.n_parameters += tensor.n_values();
+    facts.size_bytes += tensor.bytes;
+  }
+  return facts;
+}
+
+// Names the weights' bytes as far as that goes without reading them all: what saved slots belong to.
+std::string model_hash(const gguf::File& file) {
+  std::error_code error;
+  const auto changed = std::filesystem::last_write_time(file.path(), error);
+  return fmt::format("{}:{}:{}", security::to_hex(manifest::header_hash(file)),
+                     std::filesystem::file_size(file.path(), error), changed.time_since_epoch().count());
+}
+
+std::tm local_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm out{};
+  localtime_r(&now, &out);
+  return out;
+}
+
+// Ids and seeds only: a system without randomness does not get as far as listening.
+std::uint64_t random_number() {
+  std::array<std::byte, sizeof(std::uint64_t)> bytes{};
+  if (!security::random_bytes(bytes).ok()) return static_cast<std::uint64_t>(std::time(nullptr));
+  return std::bit_cast<std::uint64_t>(bytes);
+}
+
+// What Prometheus reads; no step waits for it.
+serve::http::Reply metrics_reply(const serve::Scheduler& scheduler) {
+  std::vector<metrics::Family> families = serve::scheduler_families(scheduler.status());
+  for (metrics::Family& family : metrics::process_families()) families.push_back(std::move(family));
+  serve::http::Reply reply;
+  reply.content_type = metrics::kTextType;
+  reply.body = metrics::to_text(families);
+  return reply;
+}
+
+}  // namespace
+
+ServedModel::ServedModel(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ServedModel::~ServedModel() = default;
+serve::Scheduler& ServedModel::scheduler() { return *parts_->scheduler; }
+Status ServedModel::end_trace() { return parts_->engine->end_trace(); }
+
+Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(options.model.model));
+  TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
+  context.model = facts(file, options);
+  hash = model_hash(file);
+  context.chat_template_source = vocabulary.chat_template;
+  auto compiled = text::jinja::Template::compile(vocabulary.chat_template);
+  if (vocabulary.chat_template.empty()) {
+    context.no_template =
+        fmt::format("{} has no chat template; use /v1/completions or /completion", context.model.name);
+  } else if (!compiled.ok()) {
+    context.no_template = fmt::format("the chat template of {} does not work: {}; use /v1/completions or /completion",
+                                      context.model.name, compiled.error().text());
+  } else {
+    chat_template = std::move(*compiled);
+    context.chat_template = &*chat_template;
+  }
+  if (!context.no_template.empty()) log.warn("{}", context.no_template);
+  return {};
+}
+
+Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment) {
+  const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
+    TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
+    context.model.n_context_trained = info.context;
+    context.model.n_embedding = info.d_model;
+    return {};
+  };
+  ModelOptions model = options.model;
+  model.streams = trunk_streams(options);
+  TERRACE_ASSIGN_OR_RETURN(engine, Engine::open(model, environment, before_load));
+
+  serve::SchedulerOptions scheduling;
+  scheduling.slots = options.slots;
+  scheduling.queue_limit = options.queue;
+  scheduling.chunk_rows = options.prompt_chunk;
+  scheduling.resting_bytes = options.cache_ram.value;
+  scheduling.model_hash = hash;
+  scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {
+    auto pinned = e.pin_step_thread();
+    if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
+    return std::make_shared<ThreadAffinity>(std::move(*pinned));
+  };
+  TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({engine->trunk(), *context.tokenizer, engine->ops(),
+                                                              engine->parallel(), engine->legs()},
+                                                             std::move(scheduling)));
+  return {};
+}
+
+void ServedModel::Parts::describe(const ServeOptions& options) {
+  context.context_tokens = scheduler->context();
+  context.n_slots = options.slots;
+  context.sampling = options.sampling;
+  context.build = fmt::format("terrace-{}-{}", version(), commit());
+  context.started = std::time(nullptr);
+  context.slot_files = !options.slot_save_path.empty();
+  context.unix_seconds = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
+  context.local_time = local_now;
+  context.random = random_number;
+}
+
+Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& options, const Environment& environment,
+                                                       const Logger& log, serve::Backend& backend) {
+  auto parts = std::make_unique<Parts>();
+  TERRACE_RETURN_IF_ERROR(parts->read(options, log));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment));
+  parts->describe(options);
+  backend.context = &parts->context;
+  backend.scheduler = parts->scheduler.get();
+  backend.slot_dir = options.slot_save_path;
+  backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };
+  return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));
+}
+
+}  // namespace terrace::app

@@ -1,0 +1,35 @@
+// A loaded model behind the routes of `terrace serve`: engine, scheduler, and what answers tell of them.
+#pragma once
+
+#include <memory>
+
+#include "common/base/environment.h"
+#include "common/base/log.h"
+#include "common/base/result.h"
+#include "coordinator/app/serve_options.h"
+#include "coordinator/serve/routes/backend.h"
+
+namespace terrace::app {
+
+// Made and destroyed by one thread; in between the scheduler's own thread has the engine.
+class ServedModel {
+ public:
+  // Loads the model, connects to its nodes and starts the scheduler; fills `backend`, which then borrows of the result.
+  // Errors as Engine::open() and Scheduler::make().
+  static Result<std::unique_ptr<ServedModel>> load(const ServeOptions& options, const Environment& environment,
+                                                   const Logger& log, serve::Backend& backend);
+  ~ServedModel();
+  ServedModel(const ServedModel&) = delete;
+  ServedModel& operator=(const ServedModel&) = delete;
+
+  serve::Scheduler& scheduler();
+  // As Engine::end_trace(), once the scheduler has stopped.
+  Status end_trace();
+
+ private:
+  struct Parts;
+  explicit ServedModel(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace terrace::app

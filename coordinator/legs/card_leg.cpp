@@ -1,0 +1,130 @@
+#include "coordinator/legs/card_leg.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "common/arena/slab_store.h"
+
+namespace terrace::legs {
+namespace {
+
+constexpr std::uint64_t round_to_parts(std::uint64_t bytes) {
+  return (bytes + arena::kPartAlignment - 1) / arena::kPartAlignment * arena::kPartAlignment;
+}
+
+}  // namespace
+
+std::string card_leg_name(int index) { return fmt::format("card{}", index); }
+
+std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape) {
+  return arena::SlabSizes{shape.gate_bytes(), shape.up_bytes(), shape.down_bytes(), {}}.stored_bytes();
+}
+
+Result<std::unique_ptr<CardLeg>> CardLeg::make(kernels::ExpertCard& card, std::span<std::byte> memory,
+                                               const OwnerTable& owners, std::size_t leg,
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift) {
+  std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift));
+  made->place_slabs(memory, owners, leg);
+  TERRACE_ASSIGN_OR_RETURN(made->executor_, card.make_executor());
+  return made;
+}
+
+CardLeg::CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
+                 const std::vector<kernels::ExpertKernels>& kernels, int shift)
+    : card_(card),
+      name_(owners.leg_name(leg)),
+      n_experts_(owners.n_experts()),
+      experts_(owners.n_slabs(leg)),
+      shift_(shift) {
+  for (const kernels::ExpertKernels& layer : kernels) shapes_.push_back(layer.shape);
+}
+
+void CardLeg::place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg) {
+  std::uint64_t used = 0;
+  slabs_.resize(std::size_t{owners.n_layers()} * n_experts_);
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
+    const kernels::ExpertShape& shape = shapes_[layer];
+    for (const std::uint16_t expert : owners.experts(leg, layer)) {
+      TERRACE_CHECK(used + card_slab_bytes(shape) <= memory.size(), "a card was given more slabs than it has memory");
+      Slot slot{layer, expert, memory.data() + used, nullptr, nullptr};
+      slot.up = slot.gate + round_to_parts(shape.gate_bytes());
+      slot.down = slot.up + round_to_parts(shape.up_bytes());
+      used += card_slab_bytes(shape);
+      slots_.push_back(slot);
+      slabs_[std::size_t{layer} * n_experts_ + expert] = {slot.gate, slot.up, slot.down};
+    }
+  }
+}
+
+Status CardLeg::load_slab(kernels::CardWriter& writer, const Slot& slot, const kernels::ExpertShape& shape,
+                          const kernels::SlabView& from) {
+  TERRACE_RETURN_IF_ERROR(writer.write(slot.gate, {from.gate, shape.gate_bytes()}));
+  TERRACE_RETURN_IF_ERROR(writer.write(slot.up, {from.up, shape.up_bytes()}));
+  return writer.write(slot.down, {from.down, shape.down_bytes()});
+}
+
+Status CardLeg::load(const SlabLookup& lookup, Parallel& parallel,
+                     FunctionRef<void(std::uint64_t, std::uint64_t)> on_progress) {
+  std::vector<std::unique_ptr<kernels::CardWriter>> writers;
+  for (std::size_t i = 0; i < parallel.n_workers(); ++i) {
+    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CardWriter> writer, card_.make_writer());
+    writers.push_back(std::move(writer));
+  }
+  std::uint64_t total = 0;
+  for (const Slot& slot : slots_) total += shapes_[slot.layer].slab_bytes();
+  std::mutex mutex;  // guards the two below, and on_progress
+  std::uint64_t done = 0;
+  std::optional<Error> failed;
+  parallel.run(slots_.size(), [&](std::size_t item, std::size_t worker) {
+    const Slot& slot = slots_[item];
+    const kernels::ExpertShape& shape = shapes_[slot.layer];
+    const Status loaded = load_slab(*writers[worker], slot, shape, lookup(slot.layer, slot.expert));
+    const std::lock_guard lock(mutex);
+    if (!loaded.ok() && !failed) failed = loaded.error().in(fmt::format("loading experts to {}", name_));
+    done += shape.slab_bytes();
+    on_progress(done, total);
+  });
+  if (failed) return lost(*failed);
+  counters_.weight_bytes_sent += total;
+  return {};
+}
+
+Error CardLeg::lost(const Error& why) {
+  lost_ = true;
+  return why;
+}
+
+Result<Ticket> CardLeg::submit(const LegBatch& batch) {
+  if (open_ != 0)
+    return Error(ErrorCode::kBusy, fmt::format("{}: one batch is open; collect it before the next", name_));
+  const std::size_t first_slab = std::size_t{batch.layer} * n_experts_;
+  const Status submitted = executor_->submit(
+      shapes_[batch.layer], [&](std::uint16_t expert) { return slabs_[first_slab + expert]; },
+      {batch.gate_rows, batch.up_rows, batch.n_rows, batch.pairs}, shift_);
+  if (!submitted.ok()) return lost(submitted.error().in(name_));
+  row_seen_.assign(batch.n_rows, 0);
+  for (const kernels::Pair& pair : batch.pairs) row_seen_[pair.row] = 1;
+  counters_.batches += 1;
+  counters_.rows += static_cast<std::uint64_t>(std::count(row_seen_.begin(), row_seen_.end(), 1));
+  counters_.pairs += batch.pairs.size();
+  return open_ = next_ticket_++;
+}
+
+Status CardLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  TERRACE_CHECK(ticket != 0 && ticket == open_, "collect() of a ticket that is not open");
+  open_ = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const auto stats = executor_->collect(sums, failed, [] { return true; });
+  const auto elapsed = std::chrono::steady_clock::now() - start;
+  counters_.wait_us +=
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+  if (!stats.ok()) return lost(stats.error().in(name_));
+  counters_.compute_us += stats->compute_ns / 1000;
+  return {};
+}
+
+}  // namespace terrace::legs

@@ -1,0 +1,79 @@
+// A card of this machine as a leg: the experts it owns lie in its memory, and it computes while the CPU does its part.
+//
+// submit() hands the batch to the card and returns; one batch may be open (kBusy for a second). A card that failed once
+// is lost for good.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/parallel.h"
+#include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/leg.h"
+#include "coordinator/legs/owner_table.h"
+#include "kernels/card/expert_card.h"
+
+namespace terrace::legs {
+
+// "card0": the name of the leg of card 0 in tables, plans and JSON.
+std::string card_leg_name(int index);
+// What a slab takes of a card's memory.
+std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape);
+
+class CardLeg final : public Leg {
+ public:
+  // Owns the experts that `owners` gives to `leg`; they fit into `memory`, a part of the card's slab memory, together,
+  // and the card can compute their shapes (ExpertCard::check()). kernels: one per layer; shift: SHIFT of the model.
+  // `card` outlives the leg.
+  static Result<std::unique_ptr<CardLeg>> make(kernels::ExpertCard& card, std::span<std::byte> memory,
+                                               const OwnerTable& owners, std::size_t leg,
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift);
+
+  // Copies the slabs to the card, as many at once as there are workers: reads of the file overlap with each other and
+  // with the copies. on_progress is called by any of them, one call at a time. Before the first batch.
+  Status load(const SlabLookup& lookup, Parallel& parallel,
+              FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress);
+
+  const std::string& name() const override { return name_; }
+  LegKind kind() const override { return LegKind::kCard; }
+  LegState state() const override { return lost_ ? LegState::kLost : LegState::kOk; }
+  std::uint64_t experts() const override { return experts_; }
+  Result<Ticket> submit(const LegBatch& batch) override;
+  Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  LegCounters counters() const override { return counters_; }
+
+ private:
+  // Where a slab lies on the card, and whose it is.
+  struct Slot {
+    std::uint32_t layer = 0;
+    std::uint16_t expert = 0;
+    std::byte* gate = nullptr;
+    std::byte* up = nullptr;
+    std::byte* down = nullptr;
+  };
+  CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
+          const std::vector<kernels::ExpertKernels>& kernels, int shift);
+  void place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg);
+  static Status load_slab(kernels::CardWriter& writer, const Slot& slot, const kernels::ExpertShape& shape,
+                          const kernels::SlabView& from);
+  Error lost(const Error& why);
+
+  kernels::ExpertCard& card_;
+  const std::string name_;
+  const std::uint32_t n_experts_;
+  const std::uint64_t experts_;
+  const int shift_;
+  std::vector<kernels::ExpertShape> shapes_;  // [n_layers]
+  std::vector<Slot> slots_;
+  std::vector<kernels::SlabView> slabs_;  // [n_layers, n_experts] on the card; null parts where another leg owns
+  std::unique_ptr<kernels::CardExecutor> executor_;
+  Ticket open_ = 0;  // 0: none
+  Ticket next_ticket_ = 1;
+  bool lost_ = false;
+  std::vector<std::uint8_t> row_seen_;  // scratch of submit()
+  LegCounters counters_;
+};
+
+}  // namespace terrace::legs

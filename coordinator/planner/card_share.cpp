@@ -1,0 +1,58 @@
+#include "coordinator/planner/card_share.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+#include <vector>
+
+#include "common/arena/hot_part.h"
+#include "coordinator/legs/card_leg.h"
+
+namespace terrace::planner {
+
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes) {
+  const kernels::CardFacts& facts = card.facts();
+  CardInput input;
+  input.name = legs::card_leg_name(facts.index);
+  input.description = fmt::format("card {} ({})", facts.index, facts.name);
+  input.budget_bytes = facts.budget_bytes;
+  input.slab_bytes = card.slab_memory().size();
+  input.dense_bytes = dense_bytes;
+  input.staging_bytes = (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes);
+  return input;
+}
+
+std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelInfo& model) {
+  std::uint64_t bytes = 0;
+  for (const arch::DenseMatrix& matrix : model.dense_products) {
+    if (!card.check(kernels::CardProduct{matrix.type, nullptr, matrix.rows, matrix.cols, nullptr}).ok()) return 0;
+    bytes += matrix.card_bytes();
+  }
+  return bytes <= card.slab_memory().size() ? bytes : 0;
+}
+
+legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
+                               std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers) {
+  std::vector<arena::HotCandidate> candidates;
+  std::vector<std::size_t> places;  // [candidates] in `table`
+  std::vector<std::uint16_t> table;
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
+    const auto row = owners.owners(layer);
+    table.insert(table.end(), row.begin(), row.end());
+    const kernels::ExpertShape& shape = layers[layer].shape;
+    const std::uint64_t bytes = card.check(shape).ok() ? legs::card_slab_bytes(shape) : 0;
+    for (const std::uint16_t expert : owners.experts(0, layer)) {
+      candidates.push_back({layer, bytes});
+      places.push_back(std::size_t{layer} * owners.n_experts() + expert);
+    }
+  }
+  const std::vector<std::uint8_t> chosen = arena::choose_hot_part(candidates, slab_bytes);
+  const auto leg = static_cast<std::uint16_t>(owners.n_legs());
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    if (chosen[i] != 0) table[places[i]] = leg;
+  std::vector<std::string> names = owners.leg_names();
+  names.push_back(legs::card_leg_name(card.facts().index));
+  return legs::OwnerTable(owners.epoch(), std::move(names), owners.n_layers(), owners.n_experts(), std::move(table));
+}
+
+}  // namespace terrace::planner

@@ -1,0 +1,36 @@
+// What this machine's card takes of its work: the trunk's dense matrices first, which every token reads, then the
+// hottest of its experts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "coordinator/arch/trunk.h"
+#include "coordinator/legs/owner_table.h"
+#include "kernels/card/expert_card.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::planner {
+
+// A card that a run computes with.
+struct CardInput {
+  std::string name;                 // of its leg
+  std::string description;          // "card 0 (NVIDIA H200)"
+  std::uint64_t budget_bytes = 0;   // taken from the card
+  std::uint64_t slab_bytes = 0;     // of it, for weights
+  std::uint64_t dense_bytes = 0;    // of those, for the trunk's dense matrices; 0: they are not on the card
+  std::uint64_t staging_bytes = 0;  // pinned host memory for it
+};
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes);
+
+// What the trunk's dense matrices take of the card; 0: they do not fit, or one has no kernel there, and stay here.
+std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelInfo& model);
+
+// `owners` with one more leg, the card's: as much of the host's (arena::choose_hot_part()) as fits into `slab_bytes`
+// there and can be computed there. layers: their kernels, one a layer.
+legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
+                               std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers);
+
+}  // namespace terrace::planner

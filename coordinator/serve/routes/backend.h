@@ -1,0 +1,24 @@
+// What the routes answer from, once the model is loaded.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "coordinator/serve/api/context.h"
+#include "coordinator/serve/http/message.h"
+#include "coordinator/serve/scheduler/scheduler.h"
+
+namespace terrace::serve {
+
+// Empty while the model loads: the HTTP server then answers every route but liveness itself
+// (Server::set_unavailable()). Filled before that ends, and constant from then on, so that any thread may read it.
+// Everything is borrowed and outlives the server.
+struct Backend {
+  const api::Context* context = nullptr;
+  Scheduler* scheduler = nullptr;
+  std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
+  std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block
+};
+
+}  // namespace terrace::serve

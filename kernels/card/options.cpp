@@ -1,0 +1,25 @@
+#include "kernels/card/options.h"
+
+#include <fmt/core.h>
+
+#include "common/base/program_options.h"
+
+namespace terrace::kernels {
+
+void add_card_options(OptionTable& table, CardRequest* request) {
+  table.add("gpu", &request->gpu, "compute the hottest of this machine's experts on this NVIDIA card: 0, 1, ...")
+      .range(0, 255)
+      .default_text("none");
+  table.add("vram", &request->vram, "memory to take of that card: experts, and an eighth at most for computing them")
+      .value_name("SIZE")
+      .range(kLeastVram, kMostRam)
+      .default_text("nine tenths of what is free there at start");
+}
+
+Status check(const CardRequest& request) {
+  if (!request.vram || request.gpu) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--vram {} is memory of a card; say which one: --gpu 0", format_size_exact(*request.vram)));
+}
+
+}  // namespace terrace::kernels

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# The placement gate on a card: wherever routed experts are computed (CPU, card, card and CPU together, loopback nodes
+# with and without a card), tokens and the hashes of the logits are the same. Run by run.sh --stage gate.
+#
+# usage: gate.sh DEMO_MODEL      the demo model; a file of random weights is made here as well
+set -uo pipefail
+cd "$(dirname "$0")"
+
+demo=${1:?the demo model}
+work=$(mktemp -d)
+nodes=()
+trap 'for pid in "${nodes[@]}"; do kill "$pid" 2>/dev/null; done; wait; rm -rf "$work"' EXIT
+failures=0
+fail() {
+  echo "gate: FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# generate NAME FLAGS...: a greedy run of $model; its tokens and hashes, and a line for each leg.
+generate() {
+  local name=$1
+  shift
+  if ! timeout 240 ./terrace generate --model "$model" --prompt-file "$work/prompt" --max-tokens 24 --temperature 0 \
+    --json "$@" >"$work/$name.json" 2>"$work/$name.err"; then
+    fail "$name: $(tail -c 400 "$work/$name.err")"
+    return
+  fi
+  grep -o '"tokens":\[[^]]*\]\|"logits_xxh3":\[[^]]*\]' "$work/$name.json" >"$work/$name.answer"
+  grep -o '"name":"[^"]*","kind":"[^"]*","state":"[^"]*","experts":[0-9]*,"batches":[0-9]*,"rows":[0-9]*,"pairs":[0-9]*' \
+    "$work/$name.json" | tr -d '"' | sed "s/^/  $name: /" | tee "$work/$name.legs"
+}
+
+# same NAME: its answer is the reference's.
+same() {
+  if [ -s "$work/$1.answer" ] && cmp -s "$work/cpu.answer" "$work/$1.answer"; then
+    echo "  $1: same tokens and logits"
+  else
+    fail "$1: other tokens or logits than all on the CPU"
+  fi
+}
+
+# worked NAME KIND...: a leg of each kind computed pairs.
+worked() {
+  local name=$1 kind
+  shift
+  for kind in "$@"; do
+    grep -q "kind:$kind,state:ok,.*pairs:[1-9]" "$work/$name.legs" || fail "$name: no leg of kind $kind computed anything"
+  done
+}
+
+# start_node NAME FLAGS...: its address in $address.
+start_node() {
+  local name=$1 i
+  shift
+  ./terrace-node --listen 127.0.0.1:0 "$@" 2>"$work/$name.log" &
+  nodes+=($!)
+  address=
+  for ((i = 0; i < 300; ++i)); do
+    address=$(sed -n 's/^listening on //p' "$work/$name.log")
+    [ -n "$address" ] && return
+    sleep 0.1
+  done
+  fail "$name does not listen: $(head -c 400 "$work/$name.log")"
+}
+
+# placements VRAM NODE_VRAM LITTLE_RAM: those of one model; with so much of the card a part of the experts is on the CPU.
+# LITTLE_RAM holds a session and no model: a node that serves all of it with that serves it from its card.
+placements() {
+  local vram=$1 node_vram=$2 little_ram=$3 cpu_node gpu_node
+  generate cpu --batch 512
+  generate card --gpu 0 --vram 2G
+  same card && worked card card
+  grep -q "the trunk's dense matrices too" "$work/card.err" || fail "card: the trunk's dense matrices are not on the card"
+  for batch in 1 7 64; do
+    generate "card-batch-$batch" --gpu 0 --vram 2G --batch "$batch"
+    same "card-batch-$batch"
+  done
+  generate card-and-host --gpu 0 --vram "$vram"
+  same card-and-host && worked card-and-host card host
+  start_node cpu-node
+  cpu_node=$address
+  start_node gpu-node --gpu 0 --vram "$node_vram"
+  gpu_node=$address
+  generate gpu-node --node "$gpu_node" --share "$gpu_node=$all"
+  same gpu-node && worked gpu-node node
+  start_node card-only-node --gpu 0 --vram 2G --ram "$little_ram" --threads 2
+  generate card-only-node --node "$address" --share "$address=$all"
+  same card-only-node && worked card-only-node node
+  start_node no-card-node --ram "$little_ram" --threads 2
+  if ./terrace generate --model "$model" --prompt a --max-tokens 1 --quiet --node "$address" --share "$address=$all" \
+    >/dev/null 2>"$work/no-card"; then
+    fail "a node of $little_ram RAM holds the model without a card: the one with a card proves nothing"
+  fi
+  generate everywhere --gpu 0 --vram "$node_vram" --node "$cpu_node" --node "$gpu_node"
+  same everywhere && worked everywhere card host node
+  [ "$(grep -c 'kind:node,state:ok,.*pairs:[1-9]' "$work/everywhere.legs")" = 2 ] || fail "everywhere: a node had no pairs"
+  ./terrace status --node "$gpu_node" | sed -n 's/^card/  gpu-node: card/p'
+  for pid in "${nodes[@]}"; do kill "$pid"; done
+  wait
+  nodes=()
+}
+
+echo "== gate: the demo model"
+model=$demo all=0-31
+head -c 2600 "$(dirname "$demo")/corpus/fairy_tales.txt" >"$work/prompt"
+placements 16M 6M 48M
+
+echo "== gate: what is not the same is seen"
+cp "$work/cpu.answer" "$work/kept"
+sed -i '1s/0/1/' "$work/cpu.answer"
+cmp -s "$work/cpu.answer" "$work/card.answer" && fail "a changed answer passes for the same"
+cp "$work/kept" "$work/cpu.answer"
+
+echo "== gate: random weights"
+model=$work/random.gguf all=0-63
+./terrace-random-model --arch qwen3moe --layers 8 --d-model 1024 --heads 16 --kv-heads 4 --head-dim 64 --experts 64 \
+  --top-k 8 --ff 512 --vocab 32000 --context 4096 --type q4_k_m --seed 7 --out "$model" || fail "no random model"
+placements 256M 96M 320M
+
+echo "== gate: refusals"
+refused() {
+  local name=$1 expected=$2
+  shift 2
+  if ./terrace generate --model "$demo" --prompt a --max-tokens 1 --quiet "$@" >/dev/null 2>"$work/refused"; then
+    fail "$name: was not refused"
+  else
+    grep -q "$expected" "$work/refused" || fail "$name: says $(cat "$work/refused")"
+    sed 's/^/  /' "$work/refused"
+  fi
+}
+refused "more memory than there is" "are free" --gpu 0 --vram 900T
+refused "a card that is not there" "there is no card" --gpu 99
+
+[ "$failures" = 0 ] && echo "gate: passed" || echo "gate: $failures failures"
+exit "$((failures != 0))"

@@ -1,0 +1,133 @@
+// A card as a leg, over a card that is none.
+#include "coordinator/legs/card_leg.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/legs/dispatcher.h"
+#include "tests/unit/coordinator/legs/test_model.h"
+#include "tests/unit/kernels/card/fake_card.h"
+
+namespace terrace::legs {
+namespace {
+
+using test::kExperts;
+using test::kTopK;
+using test::kWidth;
+using test::Routed;
+using test::Sums;
+using ::testing::HasSubstr;
+
+const test::TestModel& model() {
+  static const test::TestModel made;
+  return made;
+}
+
+// The host has every expert whose number is below `first_on_card`.
+OwnerTable table(std::size_t first_on_card) {
+  std::vector<std::uint16_t> owners;
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer)
+    for (std::size_t expert = 0; expert < kExperts; ++expert) owners.push_back(expert < first_on_card ? 0 : 1);
+  return OwnerTable(test::kEpoch, {"host", card_leg_name(0)}, model().n_layers(), kExperts, std::move(owners));
+}
+
+std::uint64_t all_slabs() {
+  std::uint64_t bytes = 0;
+  for (const auto& layer : model().layers) bytes += kExperts * card_slab_bytes(layer.shape);
+  return bytes;
+}
+
+// Host and card behind a dispatcher.
+struct Legs {
+  explicit Legs(std::size_t first_on_card) : owners(table(first_on_card)) {}
+  Status load() {
+    return leg->load(model().lookup(), serial, [&](std::uint64_t d, std::uint64_t t) { done = d, total = t; });
+  }
+  Result<Sums> step(const Routed& routed) {
+    Dispatcher dispatcher(owners, {&host, leg.get()}, model().kernels, kTopK, serial, model().ops);
+    Sums sums(routed.view.n_rows);
+    TERRACE_RETURN_IF_ERROR(dispatcher.submit(routed.view));
+    TERRACE_RETURN_IF_ERROR(dispatcher.collect(sums.view(), sums.failed));
+    return sums;
+  }
+
+  OwnerTable owners;
+  Serial serial;
+  terrace::test::FakeCard card{all_slabs()};
+  HostLeg host{owners, model().lookup(), model().kernels, serial, model().ops};
+  std::unique_ptr<CardLeg> leg = CardLeg::make(card, card.slab_memory(), owners, 1, model().kernels, 24).value();
+  std::uint64_t done = 0, total = 0;
+};
+
+TEST(CardLegTest, AnySplitBetweenHostAndCard_SameSums) {
+  terrace::test::Rng rng(test::kSeed);
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer)
+    for (const std::uint32_t n_rows : {1u, 9u, 300u}) {
+      const Routed routed(layer, n_rows, n_rows > 64 ? Priority::kPrompt : Priority::kDecode, rng);
+      std::optional<Sums> expected;
+      for (const std::size_t first_on_card : {kExperts, 0u, 3u}) {
+        Legs legs(first_on_card);
+        ASSERT_TRUE(legs.load().ok());
+        auto got = legs.step(routed);
+        ASSERT_TRUE(got.ok()) << got.error().text();
+        if (!expected) expected = *got;
+        EXPECT_EQ(got->values, expected->values)
+            << "layer " << layer << ", rows " << n_rows << ", seed " << test::kSeed;
+        EXPECT_EQ(got->failed, expected->failed);
+        EXPECT_EQ(legs.card.pairs, legs.leg->counters().pairs);
+        EXPECT_EQ(legs.card.pairs + legs.host.counters().pairs, std::uint64_t{n_rows} * kTopK);
+      }
+    }
+}
+
+TEST(CardLegTest, LoadingCopiesEachOwnedSlabOnce_AndTellsHowFarItIs) {
+  Legs legs(5);
+  ASSERT_TRUE(legs.load().ok());
+  std::uint64_t bytes = 0;
+  for (const auto& layer : model().layers) bytes += (kExperts - 5) * layer.shape.slab_bytes();
+  EXPECT_EQ(legs.card.bytes_written, bytes);
+  EXPECT_EQ(legs.total, bytes);
+  EXPECT_EQ(legs.done, bytes);
+  EXPECT_EQ(legs.leg->counters().weight_bytes_sent, bytes);
+  EXPECT_EQ(legs.leg->experts(), (kExperts - 5) * model().n_layers());
+  EXPECT_EQ(legs.leg->name(), "card0");
+  EXPECT_STREQ(name(legs.leg->kind()), "card");
+}
+
+TEST(CardLegTest, ACardThatFails_IsLostWithItsReason) {
+  terrace::test::Rng rng(test::kSeed);
+  const Routed routed(0, 4, Priority::kDecode, rng);
+  Legs legs(0);
+  ASSERT_TRUE(legs.load().ok());
+  legs.card.broken = true;
+  const auto failed = legs.step(routed);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(failed.error().text(), HasSubstr("card0"));
+  EXPECT_THAT(failed.error().text(), HasSubstr("fell off the bus"));
+  EXPECT_EQ(legs.leg->state(), LegState::kLost);
+}
+
+TEST(CardLegTest, LoadingFails_NamesTheCard) {
+  Legs legs(0);
+  legs.card.broken = true;
+  const Status loaded = legs.load();
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_THAT(loaded.error().text(), HasSubstr("loading experts to card0"));
+}
+
+TEST(CardLegTest, ASecondBatchBeforeCollect_IsBusy) {
+  terrace::test::Rng rng(test::kSeed);
+  Legs legs(0);
+  ASSERT_TRUE(legs.load().ok());
+  const test::TestBatch batch(model(), 0, 3, 3, kExperts, Priority::kDecode, rng);
+  const auto first = legs.leg->submit(batch.batch);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(legs.leg->submit(batch.batch).error().code(), ErrorCode::kBusy);
+  Sums sums(3);
+  EXPECT_TRUE(legs.leg->collect(*first, sums.view(), sums.failed).ok());
+  EXPECT_EQ(sums.values, local_sums(model(), batch.batch).values);
+  EXPECT_EQ(legs.leg->state(), LegState::kOk);
+}
+
+}  // namespace
+}  // namespace terrace::legs

@@ -1,0 +1,142 @@
+// What a card takes of this machine's experts, and how a plan shows it.
+#include "coordinator/planner/card_share.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/legs/card_leg.h"
+#include "coordinator/planner/memory_plan.h"
+#include "coordinator/planner/share.h"
+#include "tests/unit/kernels/card/fake_card.h"
+
+namespace terrace::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kLayers = 3, kExperts = 8;
+
+// Layer 1 is of another type and size than the others.
+std::vector<kernels::ExpertKernels> layers() {
+  std::vector<kernels::ExpertKernels> all;
+  for (const TensorType down : {TensorType::kQ4_K, TensorType::kQ8_0, TensorType::kQ4_K})
+    all.push_back(*kernels::select_expert_kernels({down, down, down, 512, 256}, {}, kernels::Isa::kScalar,
+                                                  kernels::Activations::kQuantised));
+  return all;
+}
+manifest::Manifest model() {
+  manifest::Manifest m;
+  m.d_model = 512;
+  m.n_experts = kExperts;
+  m.top_k = 2;
+  for (const kernels::ExpertKernels& layer : layers()) {
+    manifest::LayerShape shape;
+    shape.types = {layer.shape.gate, layer.shape.up, layer.shape.down};
+    shape.d_model = 512;
+    shape.ff = 256;
+    shape.n_experts = kExperts;
+    m.layers.push_back(shape);
+  }
+  return m;
+}
+legs::OwnerTable share(const std::string& spec, const std::vector<std::string>& nodes) {
+  return parse_share(spec, {.nodes = nodes, .n_layers = kLayers, .n_experts = kExperts}).value();
+}
+std::uint64_t slab(std::uint32_t layer) { return legs::card_slab_bytes(layers()[layer].shape); }
+
+TEST(CardShare, TakesTheFirstOfTheHostsExpertsInEachLayer) {
+  const legs::OwnerTable owners = share("host=2-7,box:1=0-1", {"box:1"});
+  const test::FakeCard card(2 * (slab(0) + slab(1) + slab(2)));
+  const legs::OwnerTable with_card = give_hot_part(owners, card, card.slab_memory().size(), layers());
+  ASSERT_EQ(with_card.leg_names(), (std::vector<std::string>{"host", "box:1", "card0"}));
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(with_card.experts(2, layer), (std::vector<std::uint16_t>{2, 3}));
+    EXPECT_EQ(with_card.experts(1, layer), (std::vector<std::uint16_t>{0, 1}));
+    EXPECT_EQ(with_card.experts(0, layer), (std::vector<std::uint16_t>{4, 5, 6, 7}));
+  }
+  EXPECT_EQ(with_card.epoch(), owners.epoch());
+}
+
+TEST(CardShare, ALargeCard_TakesAllOfTheHostsAndNoNodes) {
+  const test::FakeCard card(std::uint64_t{64} << 20);
+  const legs::OwnerTable with_card =
+      give_hot_part(share("host=0-3,box:1=4-7", {"box:1"}), card, card.slab_memory().size(), layers());
+  EXPECT_EQ(with_card.n_slabs(0), 0u);
+  EXPECT_EQ(with_card.n_slabs(1), 4 * kLayers);
+  EXPECT_EQ(with_card.n_slabs(2), 4 * kLayers);
+}
+
+TEST(CardShare, LayersThatTheCardHasNoKernelFor_StayOnTheHost) {
+  test::FakeCard card(std::uint64_t{64} << 20);
+  card.no_kernel_for = TensorType::kQ8_0;
+  const legs::OwnerTable with_card = give_hot_part(share("host=0-7", {}), card, card.slab_memory().size(), layers());
+  EXPECT_EQ(with_card.experts(1, 0).size(), kExperts);
+  EXPECT_EQ(with_card.experts(1, 1).size(), 0u);
+  EXPECT_EQ(with_card.experts(0, 1).size(), kExperts);
+}
+
+MemoryPlan plan(const legs::OwnerTable& owners, const CardInput& card, std::uint64_t dense = 0) {
+  static const manifest::Manifest m = model();
+  static const arch::ModelInfo info = [] {
+    arch::ModelInfo made;
+    made.context = 4096;
+    made.kv_bytes_per_position = 1024;
+    return made;
+  }();
+  PlanInput input{.model = m, .info = info, .owners = owners, .host = {}, .card = card};
+  input.host.available = std::uint64_t{1} << 30;
+  input.host.dense_bytes = dense;
+  return plan_memory(input, {}).value();
+}
+
+TEST(CardShare, APlanShowsTheCard_AndItsPinnedMemoryOnTheHost) {
+  test::FakeCard card(2 * (slab(0) + slab(1) + slab(2)));
+  CardInput input = describe(card, 0);
+  EXPECT_EQ(input.name, "card0");
+  input.budget_bytes = input.slab_bytes + 1000;
+  const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, card.slab_memory().size(), layers());
+  const MemoryPlan p = plan(owners, input);
+  ASSERT_EQ(p.legs.size(), 2u);
+  EXPECT_TRUE(p.fits());
+  EXPECT_EQ(p.legs[1].name, "card0");
+  EXPECT_TRUE(p.legs[1].is_card);
+  EXPECT_EQ(p.legs[1].experts, "0-1");
+  EXPECT_EQ(p.legs[1].slab_bytes, 2 * (slab(0) + slab(1) + slab(2)));
+  EXPECT_EQ(p.legs[1].scratch_bytes, 1000u);
+  EXPECT_EQ(p.legs[1].needs, p.legs[1].offers);
+  EXPECT_EQ(p.legs[0].scratch_bytes, input.staging_bytes);
+  EXPECT_EQ(p.legs[0].staging_bytes, 0u);  // no node
+}
+
+TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
+  arch::ModelInfo info;
+  info.dense_products = {{TensorType::kQ4_K, 512, 512}, {TensorType::kF32, 3, 5}};
+  const std::uint64_t dense = info.dense_products[0].bytes() + 256;  // 60 bytes take a place of 256
+  test::FakeCard card(dense + slab(0));
+  EXPECT_EQ(dense_bytes_on(card, info), dense);
+  EXPECT_EQ(dense_bytes_on(test::FakeCard(dense - 1), info), 0u) << "they do not fit";
+  card.no_kernel_for = TensorType::kF32;
+  EXPECT_EQ(dense_bytes_on(card, info), 0u) << "one of them cannot be computed there";
+
+  CardInput input = describe(card, dense);
+  const legs::OwnerTable owners =
+      give_hot_part(share("host=0-7", {}), card, card.slab_memory().size() - dense, layers());
+  const MemoryPlan p = plan(owners, input, 2 * dense);
+  EXPECT_EQ(p.legs[1].slabs, 1u);
+  EXPECT_EQ(p.legs[1].dense_bytes, dense);
+  EXPECT_EQ(p.legs[1].needs, p.legs[1].offers);
+  EXPECT_EQ(p.legs[0].dense_bytes, dense);
+  EXPECT_EQ(p.legs[0].scratch_bytes, 2 * kernels::card_staging_bytes(card.facts().budget_bytes));
+}
+
+TEST(CardShare, ACardThatHoldsNoExpert_IsRefusedWithNumbers) {
+  test::FakeCard card(4096);
+  const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, card.slab_memory().size(), layers());
+  const MemoryPlan p = plan(owners, describe(card, 0));
+  EXPECT_FALSE(p.fits());
+  EXPECT_THAT(p.status().error().text(), HasSubstr("card 0 (Fake 1): no expert fits into the 4K"));
+  EXPECT_THAT(p.status().error().text(), HasSubstr("--vram"));
+}
+
+}  // namespace
+}  // namespace terrace::planner

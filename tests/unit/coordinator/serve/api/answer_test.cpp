@@ -1,0 +1,490 @@
+// What the scheduler tells becomes JSON and event streams, for each API.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/coordinator/serve/api/api_under_test.h"
+
+namespace terrace::serve::api {
+namespace {
+
+using test::events_of;
+using test::Json;
+using test::Played;
+using test::Script;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Answers : public testing::Test {
+ protected:
+  Played chat(Json fields, const Script& script = {}) {
+    Json body{{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+    body.update(fields);
+    return test::play(Route::kChatCompletions, body, server_, script);
+  }
+  Played text(Json fields, const Script& script = {}, Route route = Route::kTextCompletions) {
+    Json body{{"prompt", "hi"}};
+    body.update(fields);
+    return test::play(route, body, server_, script);
+  }
+  test::Server server_;
+};
+
+const Json kTools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+    {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": false}}},
+    {"type": "function", "function": {"name": "g"}}])");
+const Script kCall{
+    .pieces = {"I call.\n", "<tool_", "call>{\"name\": \"f\", \"arguments\": {\"x\"", ": 1}}", "</tool_call>"},
+    .reason = EndReason::kEos};
+
+// ---- /v1/chat/completions
+
+TEST_F(Answers, ChatStream_BeginsWithTheRoleAndEndsWithDone) {
+  const Played played = chat({{"stream", true}});
+  EXPECT_EQ(played.content_type, "text/event-stream");
+  const auto events = events_of(played.bytes);
+  ASSERT_EQ(events.size(), 5U);
+  EXPECT_EQ(events[0]["choices"][0]["delta"], Json::parse(R"({"role": "assistant", "content": null})"));
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"content": "Hello"})"));
+  EXPECT_EQ(events[2]["choices"][0]["delta"], Json::parse(R"({"content": " world"})"));
+  EXPECT_EQ(events[3]["choices"][0]["delta"], Json::object());
+  EXPECT_EQ(events[3]["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(events[3].contains("timings"));
+  EXPECT_EQ(events[4], "[DONE]");
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(events[i]["object"], "chat.completion.chunk");
+    EXPECT_EQ(events[i]["id"], events[0]["id"]);
+    EXPECT_EQ(events[i]["id"].get<std::string>().size(), std::string("chatcmpl-").size() + 32);
+    EXPECT_EQ(events[i]["choices"][0]["finish_reason"].is_null(), i < 3);
+  }
+}
+
+TEST_F(Answers, ChatStreamWithUsage_HasOneMoreChunk) {
+  const auto events = events_of(chat({{"stream", true}, {"stream_options", {{"include_usage", true}}}}).bytes);
+  ASSERT_EQ(events.size(), 6U);
+  EXPECT_FALSE(events[3].contains("timings"));
+  EXPECT_EQ(events[4]["choices"], Json::array());
+  EXPECT_EQ(events[4]["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(events[4]["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+  EXPECT_EQ(events[5], "[DONE]");
+}
+
+TEST_F(Answers, ChatStream_TellsProgressAndTimingsAndLogprobs) {
+  const auto events = events_of(chat({{"stream", true},
+                                      {"return_progress", true},
+                                      {"timings_per_token", true},
+                                      {"logprobs", true},
+                                      {"top_logprobs", 1}})
+                                    .bytes);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(events[1]["prompt_progress"], Json::parse(R"({"total": 4, "cache": 1, "processed": 1, "time_ms": 0})"));
+  EXPECT_EQ(events[2]["prompt_progress"]["processed"], 4);
+  EXPECT_EQ(events[3]["timings"]["predicted_n"], 1);
+  EXPECT_EQ(events[3]["choices"][0]["logprobs"]["content"][0]["token"], "H");
+  EXPECT_EQ(events[3]["choices"][0]["logprobs"]["content"][0]["bytes"], Json::array({72}));
+  EXPECT_EQ(events[3]["choices"][0]["logprobs"]["content"][0]["top_logprobs"].size(), 1U);
+}
+
+TEST_F(Answers, Chat_HasTheWholeMessage) {
+  const Played played = chat({{"logprobs", true}, {"seed", 7}}, {.reason = EndReason::kEos});
+  EXPECT_EQ(played.content_type, "application/json; charset=utf-8");
+  const Json body = Json::parse(played.bytes);
+  EXPECT_EQ(body["choices"][0]["message"], Json::parse(R"({"role": "assistant", "content": "Hello world"})"));
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][0]["logprobs"]["content"].size(), 2U);
+  EXPECT_EQ(body["choices"][0]["logprobs"]["content"][0]["top_logprobs"], Json::array());
+  EXPECT_EQ(body["system_fingerprint"], "b1-test");
+  EXPECT_EQ(body["usage"]["total_tokens"],
+            body["usage"]["prompt_tokens"].get<int>() + body["usage"]["completion_tokens"].get<int>());
+  EXPECT_FALSE(body.contains("seed"));
+}
+
+TEST_F(Answers, ChatWithoutSeed_TellsTheOneThatWasUsed) {
+  const ReadGeneration read = read_generation(Route::kChatCompletions, R"({"messages":[]})", server_.context, "");
+  const Json body = Json::parse(chat(Json::object()).bytes);
+  ASSERT_TRUE(read.generation);
+  EXPECT_EQ(body["seed"], read.generation->requests[0].sampling.seed);
+}
+
+TEST_F(Answers, TwoChoices_AreToldByIndexAndCountThePromptOnce) {
+  const ReadGeneration read =
+      read_generation(Route::kChatCompletions, R"({"messages":[],"n":2,"seed":5})", server_.context, "");
+  ASSERT_TRUE(read.generation);
+  ASSERT_EQ(read.generation->requests.size(), 2U);
+  EXPECT_EQ(read.generation->requests[0].sampling.seed, 5U);
+  EXPECT_EQ(read.generation->requests[1].sampling.seed, 6U);
+  const Json one = Json::parse(chat(Json::object()).bytes);
+  const Json two = Json::parse(chat({{"n", 2}}).bytes);
+  ASSERT_EQ(two["choices"].size(), 2U);
+  EXPECT_EQ(two["choices"][1]["index"], 1);
+  EXPECT_EQ(two["usage"]["prompt_tokens"], one["usage"]["prompt_tokens"]);
+  EXPECT_EQ(two["usage"]["completion_tokens"], 4);
+  const auto events = events_of(chat({{"n", 2}, {"stream", true}}).bytes);
+  ASSERT_EQ(events.size(), 9U);  // a role, two pieces and an end of each; [DONE] once
+  EXPECT_EQ(events[8], "[DONE]");
+}
+
+TEST_F(Answers, Reasoning_IsSplitOff) {
+  const Script script{.pieces = {"<thi", "nk>Hm", ".\n</think>\n\nYes"}, .reason = EndReason::kEos};
+  const Json message = Json::parse(chat(Json::object(), script).bytes)["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.");
+  EXPECT_EQ(message["content"], "Yes");
+  const Json whole = Json::parse(chat({{"reasoning_format", "none"}}, script).bytes)["choices"][0]["message"];
+  EXPECT_EQ(whole["content"], "<think>Hm.\n</think>\n\nYes");
+  const auto events = events_of(chat({{"stream", true}}, script).bytes);
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json::parse(R"({"reasoning_content": "Hm"})"));
+  EXPECT_EQ(events[2]["choices"][0]["delta"], Json::parse(R"({"reasoning_content": "."})"));
+  EXPECT_EQ(events[3]["choices"][0]["delta"], Json::parse(R"({"content": "Yes"})"));
+}
+
+TEST_F(Answers, ReasoningThatTheTemplateBegins_IsSplitOff) {
+  const Script script{.pieces = {"Hm.", "</think>Yes"}, .reason = EndReason::kEos};
+  const Json kwargs{{"chat_template_kwargs", {{"enable_thinking", true}}}};
+  const Json message = Json::parse(chat(kwargs, script).bytes)["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.");
+  EXPECT_EQ(message["content"], "Yes");
+}
+
+TEST_F(Answers, ToolCall_IsToldWholeAndAsDeltas) {
+  const Json choice = Json::parse(chat({{"tools", kTools}}, kCall).bytes)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "I call.");
+  const Json call = choice["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"], Json::parse(R"({"name": "f", "arguments": "{\"x\": 1}"})"));
+  EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
+
+  const auto events = events_of(chat({{"tools", kTools}, {"stream", true}}, kCall).bytes);
+  ASSERT_EQ(events.size(), 7U);
+  EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "I call.");
+  const Json first = events[2]["choices"][0]["delta"]["tool_calls"][0];
+  EXPECT_EQ(first["index"], 0);
+  EXPECT_EQ(first["function"], Json::parse(R"({"name": "f", "arguments": ""})"));
+  EXPECT_EQ(events[3]["choices"][0]["delta"],
+            Json::parse(R"({"tool_calls": [{"index": 0, "function": {"arguments": "{\"x\""}}]})"));
+  EXPECT_EQ(events[4]["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"], ": 1}");
+  EXPECT_EQ(events[5]["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(Answers, CallWithoutTools_IsContent) {
+  const Json message = Json::parse(chat(Json::object(), kCall).bytes)["choices"][0]["message"];
+  EXPECT_THAT(message["content"].get<std::string>(), HasSubstr("<tool_call>"));
+  EXPECT_FALSE(message.contains("tool_calls"));
+}
+
+TEST_F(Answers, WithoutParallelCalls_TheSecondEndsTheReply) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const Script script{.pieces = {call, call, "more"}, .reason = EndReason::kEos};
+  const Played played = chat({{"tools", kTools}, {"parallel_tool_calls", false}}, script);
+  EXPECT_EQ(played.n_cancelled, 1U);
+  const Json choice = Json::parse(played.bytes)["choices"][0];
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 1U);
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+}
+
+TEST_F(Answers, ForcedCall_IsBegunByThePromptAndHeldByAGrammar) {
+  for (const Json& choice : {Json("required"), Json::parse(R"({"type": "function", "function": {"name": "f"}})")}) {
+    const Json fields{{"messages", Json::array()}, {"tools", kTools}, {"tool_choice", choice}};
+    const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+    ASSERT_TRUE(read.generation) << read.refusal->body;
+    const Request& request = read.generation->requests[0];
+    EXPECT_NE(request.grammar, nullptr);
+    const auto prompt = server_.context.tokenizer->decode(request.prompt, {});
+    EXPECT_TRUE(prompt->ends_with("<|im_start|>assistant\n<tool_call>\n")) << *prompt;
+    const Script script{.pieces = {"{\"name\": \"f\", \"arg", "uments\": {\"x\": 3}}"}, .reason = EndReason::kEos};
+    const Json message =
+        Json::parse(chat({{"tools", kTools}, {"tool_choice", choice}}, script).bytes)["choices"][0]["message"];
+    EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], "{\"x\": 3}");
+    EXPECT_TRUE(message["content"].is_null());
+  }
+}
+
+TEST_F(Answers, ForcedCall_KeepsTheReferencesOfItsSchema) {
+  const Json fields = Json::parse(R"({"messages": [], "tool_choice": "required", "tools": [
+      {"type": "function", "function": {"name": "g"}},
+      {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}},
+       "required": ["x"], "additionalProperties": false, "$defs": {"n": {"enum": [7]}}}}}]})");
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+}
+
+TEST_F(Answers, TemplateWithoutTools_HasThemInTheSystemMessage) {
+  const char* const source =
+      "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{{ '\n' }}{% endfor %}";
+  const auto plain = text::jinja::Template::compile(source);
+  server_.context.chat_template = &*plain;
+  server_.context.chat_template_source = source;
+  const Json fields{{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}, {"tools", kTools}};
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+  const auto prompt = server_.context.tokenizer->decode(read.generation->requests[0].prompt, {});
+  EXPECT_THAT(*prompt, testing::StartsWith("<|im_start|>system\nYou may call these functions"));
+  EXPECT_EQ(Json::parse(chat({{"tools", kTools}}, kCall).bytes)["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(Answers, ConstrainedTextAfterAnOpenThought_EndsTheThoughtFirst) {
+  const Json fields{{"messages", Json::array()},
+                    {"chat_template_kwargs", {{"enable_thinking", true}}},
+                    {"response_format", {{"type", "json_object"}}}};
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation);
+  const auto prompt = server_.context.tokenizer->decode(read.generation->requests[0].prompt, {});
+  EXPECT_TRUE(prompt->ends_with("<think>\n\n</think>\n\n")) << *prompt;
+}
+
+TEST_F(Answers, LastMessageOfTheAssistant_IsContinued) {
+  const Json fields =
+      Json::parse(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "I th"}]})");
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation);
+  const auto prompt = server_.context.tokenizer->decode(read.generation->requests[0].prompt, {});
+  EXPECT_EQ(*prompt, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nI th");
+}
+
+TEST_F(Answers, MarksThatSomebodySaid_AreText) {
+  const Json fields = Json::parse(R"({"messages": [{"role": "user", "content": "<|im_end|>"}]})");
+  const ReadGeneration read = read_generation(Route::kChatCompletions, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation);
+  const auto& ids = read.generation->requests[0].prompt;
+  EXPECT_EQ(std::ranges::count(ids, test::kEndToken), 1);  // the template's own
+}
+
+// ---- errors
+
+TEST_F(Answers, ErrorBeforeTheFirstByte_IsAnHttpError) {
+  for (const bool stream : {false, true}) {
+    const Played played = chat({{"stream", stream}}, {.fail_after = 0});
+    EXPECT_EQ(played.status, 500);
+    EXPECT_EQ(played.content_type, "application/json; charset=utf-8");
+    EXPECT_TRUE(played.finished);
+    EXPECT_EQ(Json::parse(played.bytes)["error"]["type"], "server_error");
+  }
+}
+
+TEST_F(Answers, ErrorAfterTheFirstByte_IsTheLastEvent) {
+  const Script script{.fail_after = 1};
+  for (const Route route : {Route::kChatCompletions, Route::kTextCompletions, Route::kCompletion}) {
+    const Json fields{{"stream", true}};
+    const Played played = route == Route::kChatCompletions ? chat(fields, script) : text(fields, script, route);
+    EXPECT_EQ(played.status, 200);
+    EXPECT_TRUE(played.finished);
+    const auto events = events_of(played.bytes);
+    EXPECT_EQ(events.back()["error"]["code"], 500);
+    EXPECT_THAT(events.back()["error"]["message"].get<std::string>(), HasSubstr("row 7"));
+  }
+}
+
+TEST_F(Answers, ErrorOfAWholeAnswerAfterTokens_IsAnHttpError) {
+  const Played played = chat(Json::object(), {.fail_after = 1});
+  EXPECT_EQ(played.status, 500);
+  EXPECT_EQ(played.parts.size(), 1U);
+}
+
+TEST_F(Answers, FullQueue_MayBeTriedAgainAndAStoppingServerNot) {
+  for (const auto& [code, retry] : {std::pair{ErrorCode::kBusy, true}, {ErrorCode::kRefused, false}}) {
+    ReadGeneration read = read_generation(Route::kCompletion, R"({"prompt":"hi"})", server_.context, "");
+    ASSERT_TRUE(read.generation);
+    const Output output = read.generation->answer->on_error(0, Error(code, "no"));
+    EXPECT_TRUE(output.finished);
+    EXPECT_EQ(read.generation->answer->status(), 503);
+    EXPECT_EQ(read.generation->answer->retry_after_s().has_value(), retry);
+  }
+}
+
+TEST_F(Answers, ServerThatStops_EndsStreamsWithAnError) {
+  const auto events = events_of(chat({{"stream", true}}, {.reason = EndReason::kStopping}).bytes);
+  EXPECT_EQ(events.back()["error"]["type"], "unavailable_error");
+}
+
+// ---- /v1/completions and /completion
+
+TEST_F(Answers, TextStream_HasPiecesThenUsageAndDone) {
+  const auto events = events_of(text({{"stream", true}}).bytes);
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "Hello");
+  EXPECT_EQ(events[2]["choices"][0]["text"], "");
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(events[2]["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(events[3], "[DONE]");
+}
+
+TEST_F(Answers, Echo_BeginsTheTextWithThePrompt) {
+  EXPECT_EQ(Json::parse(text({{"echo", true}}).bytes)["choices"][0]["text"], "hiHello world");
+  const auto events = events_of(text({{"echo", true}, {"stream", true}}).bytes);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "hi");
+  EXPECT_EQ(events[1]["choices"][0]["text"], "Hello");
+}
+
+TEST_F(Answers, ManyPromptsAndChoices_AreInOrder) {
+  const Json body = Json::parse(text({{"prompt", {"a", "bc"}}, {"n", 2}}).bytes);
+  ASSERT_EQ(body["choices"].size(), 4U);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(body["choices"][i]["index"], i);
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 3);
+  const Json list = Json::parse(text({{"prompt", {"a", "bc"}}}, {}, Route::kCompletion).bytes);
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[1]["prompt"], "bc");
+}
+
+TEST_F(Answers, PromptForms_BecomeTokens) {
+  const auto prompts = [&](const Json& prompt) {
+    const Json body{{"prompt", prompt}};
+    const ReadGeneration read = read_generation(Route::kCompletion, body.dump(), server_.context, "");
+    std::vector<std::vector<std::int32_t>> ids;
+    if (read.generation)
+      for (const Request& request : read.generation->requests) ids.push_back(request.prompt);
+    return ids;
+  };
+  EXPECT_THAT(prompts("ab"), ElementsAre(ElementsAre(97, 98)));
+  EXPECT_THAT(prompts({97, 98}), ElementsAre(ElementsAre(97, 98)));
+  EXPECT_THAT(prompts(Json::parse(R"(["ab", 99, "d"])")), ElementsAre(ElementsAre(97, 98, 99, 100)));
+  EXPECT_THAT(prompts(Json::parse(R"([[97], "b", ["c", 100]])")),
+              ElementsAre(ElementsAre(97), ElementsAre(98), ElementsAre(99, 100)));
+}
+
+TEST_F(Answers, CompletionStream_HasNoDone) {
+  const auto events = events_of(text({{"stream", true}}, {}, Route::kCompletion).bytes);
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0]["tokens"], Json::array({'H'}));
+  EXPECT_EQ(events[0]["stop"], false);
+  EXPECT_EQ(events[2]["stop"], true);
+  EXPECT_EQ(events[2]["content"], "");
+  EXPECT_EQ(events[2]["stop_type"], "limit");
+}
+
+TEST_F(Answers, CompletionEnds_AreTold) {
+  struct Row {
+    EndReason reason;
+    const char* type;
+    bool truncated;
+  };
+  for (const Row& row : {Row{EndReason::kEos, "eos", false},
+                         {EndReason::kLimit, "limit", false},
+                         {EndReason::kContext, "limit", true},
+                         {EndReason::kStop, "word", false}}) {
+    const Script script{.reason = row.reason, .stopping_word = row.reason == EndReason::kStop ? "x" : ""};
+    const Json body = Json::parse(text(Json::object(), script, Route::kCompletion).bytes);
+    EXPECT_EQ(body["stop_type"], row.type);
+    EXPECT_EQ(body["truncated"], row.truncated);
+    EXPECT_EQ(body["stopping_word"], script.stopping_word);
+  }
+}
+
+TEST_F(Answers, TimeLimit_EndsAtALineBreak) {
+  const Script script{.pieces = {"a", "b", "c\n", "d", "e\n"}};
+  const Played played = text({{"t_max_predict_ms", 15}}, script, Route::kCompletion);
+  EXPECT_EQ(played.n_cancelled, 1U);
+  const Json body = Json::parse(played.bytes);
+  EXPECT_EQ(body["content"], "abc\n");
+  EXPECT_EQ(body["stop_type"], "limit");
+}
+
+TEST_F(Answers, ResponseFields_AreChosenByPath) {
+  const Json body =
+      Json::parse(text({{"response_fields", {"content", "timings/predicted_n"}}}, {}, Route::kCompletion).bytes);
+  EXPECT_EQ(body, Json::parse(R"({"content": "Hello world", "timings/predicted_n": 2})"));
+}
+
+// ---- /v1/messages
+
+TEST_F(Answers, Messages_HaveBlocksAndAReason) {
+  const Json tools = Json::parse(R"([{"name": "f", "input_schema": {"type": "object"}}])");
+  const Json fields{
+      {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}, {"max_tokens", 9}, {"tools", tools}};
+  Script script = kCall;
+  script.pieces.insert(script.pieces.begin(), "<think>Hm</think>");
+  const Json body = Json::parse(test::play(Route::kMessages, fields, server_, script).bytes);
+  EXPECT_EQ(body["type"], "message");
+  ASSERT_EQ(body["content"].size(), 3U);
+  EXPECT_EQ(body["content"][0]["thinking"], "Hm");
+  EXPECT_EQ(body["content"][1]["text"], "I call.");
+  EXPECT_EQ(body["content"][2]["input"], Json::parse(R"({"x": 1})"));
+  EXPECT_EQ(body["stop_reason"], "tool_use");
+}
+
+TEST_F(Answers, MessagesStream_TellsEachBlock) {
+  Json fields{{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}, {"max_tokens", 9}, {"stream", true}};
+  fields["tools"] = Json::parse(R"([{"name": "f", "input_schema": {"type": "object"}}])");
+  std::vector<std::string> names;
+  const auto events = events_of(test::play(Route::kMessages, fields, server_, kCall).bytes);
+  for (const Json& event : events) {
+    names.push_back(event["event"]);
+    EXPECT_EQ(event["event"], event["data"]["type"]);
+  }
+  EXPECT_THAT(names, ElementsAre("message_start", "content_block_start", "content_block_delta", "content_block_stop",
+                                 "content_block_start", "content_block_delta", "content_block_delta",
+                                 "content_block_stop", "message_delta", "message_stop"));
+  EXPECT_EQ(events[5]["data"]["delta"], Json::parse(R"({"type": "input_json_delta", "partial_json": "{\"x\""})"));
+  EXPECT_EQ(events[8]["data"]["delta"]["stop_reason"], "tool_use");
+}
+
+TEST_F(Answers, MessagesErrorAfterTheFirstByte_IsAnErrorEvent) {
+  const Json fields{{"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}, {"stream", true}};
+  const auto events = events_of(test::play(Route::kMessages, fields, server_, {.fail_after = 1}).bytes);
+  EXPECT_EQ(events.back()["event"], "error");
+  EXPECT_EQ(events.back()["data"]["error"]["type"], "api_error");
+}
+
+TEST_F(Answers, AnthropicBlocks_BecomeMessages) {
+  const Json fields = Json::parse(R"({"system": [{"type": "text", "text": "S"}], "messages": [
+      {"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": ""}, {"type": "text", "text": "b"},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {"x": 1}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "r"}]},
+        {"type": "text", "text": "c"}]}]})");
+  const ReadGeneration read = read_generation(Route::kMessages, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+  EXPECT_EQ(*server_.context.tokenizer->decode(read.generation->requests[0].prompt, {}),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<think>t</think>"
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call><|im_end|>\n"
+            "<|im_start|>tool\nr<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n");
+}
+
+// ---- /v1/responses
+
+TEST_F(Answers, Responses_HaveItems) {
+  const Json tools = Json::parse(R"([{"type": "function", "name": "f", "parameters": {"type": "object"}}])");
+  const Json body = Json::parse(
+      test::play(Route::kResponses, Json{{"input", "hi"}, {"tools", tools}, {"metadata", {{"a", "b"}}}}, server_, kCall)
+          .bytes);
+  EXPECT_EQ(body["object"], "response");
+  EXPECT_EQ(body["status"], "completed");
+  ASSERT_EQ(body["output"].size(), 2U);
+  EXPECT_EQ(body["output"][0]["content"][0]["text"], "I call.");
+  EXPECT_EQ(body["output"][1]["type"], "function_call");
+  EXPECT_EQ(body["output"][1]["arguments"], "{\"x\": 1}");
+  EXPECT_EQ(body["metadata"]["a"], "b");
+}
+
+TEST_F(Answers, ResponsesStream_IsNumberedAndEndsWithTheWhole) {
+  const auto events =
+      events_of(test::play(Route::kResponses, Json{{"input", "hi"}, {"stream", true}}, server_, {}).bytes);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    names.push_back(events[i]["event"]);
+    EXPECT_EQ(events[i]["data"]["sequence_number"], i);
+  }
+  EXPECT_THAT(names, ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                                 "response.content_part.added", "response.output_text.delta",
+                                 "response.output_text.delta", "response.output_text.done",
+                                 "response.content_part.done", "response.output_item.done", "response.incomplete"));
+  const Json last = events.back()["data"]["response"];
+  EXPECT_EQ(last["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(last["output"][0]["id"], events[4]["data"]["item_id"]);
+}
+
+TEST_F(Answers, ResponsesItems_BecomeMessages) {
+  const Json fields = Json::parse(R"({"instructions": "S", "input": [
+      {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+      {"type": "reasoning", "id": "1", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+      {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{\"x\":1}"},
+      {"type": "function_call_output", "call_id": "1", "output": "r"}]})");
+  const ReadGeneration read = read_generation(Route::kResponses, fields.dump(), server_.context, "");
+  ASSERT_TRUE(read.generation) << read.refusal->body;
+  EXPECT_EQ(*server_.context.tokenizer->decode(read.generation->requests[0].prompt, {}),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>t</think>"
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call><|im_end|>\n"
+            "<|im_start|>tool\nr<|im_end|>\n<|im_start|>assistant\n");
+}
+
+}  // namespace
+}  // namespace terrace::serve::api

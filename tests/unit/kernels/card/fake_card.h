@@ -1,0 +1,160 @@
+// A card for tests: its memory is the host's, its kernels are the scalar ones, its failures are the test's.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kernels/card/expert_card.h"
+#include "kernels/cpu/activations/activations.h"
+#include "kernels/registry/registry.h"
+
+namespace terrace::test {
+
+class FakeCard final : public kernels::ExpertCard {
+ public:
+  explicit FakeCard(std::uint64_t slab_bytes) : memory_(slab_bytes + kAlignment) {
+    facts_.name = "Fake 1";
+    facts_.budget_bytes = facts_.total_bytes = slab_bytes;
+  }
+
+  const kernels::CardFacts& facts() const override { return facts_; }
+  std::span<std::byte> slab_memory() const override {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    std::byte* const begin = const_cast<std::byte*>(memory_.data()) + (kAlignment - address % kAlignment) % kAlignment;
+    return {begin, memory_.size() - kAlignment};
+  }
+  Status check(const kernels::ExpertShape& shape) const override {
+    if (shape.gate == no_kernel_for) return Error(ErrorCode::kUnsupported, "the fake card has no kernel for it");
+    return {};
+  }
+  Status check(const kernels::CardProduct& product) const override {
+    return check(kernels::ExpertShape{product.type, product.type, product.type, 0, 0});
+  }
+  Result<std::unique_ptr<kernels::CardMultiplier>> make_multiplier() override {
+    return std::unique_ptr<kernels::CardMultiplier>(std::make_unique<FakeMultiplier>(*this));
+  }
+  Result<std::unique_ptr<kernels::CardExecutor>> make_executor() override {
+    return std::unique_ptr<kernels::CardExecutor>(std::make_unique<FakeExecutor>(*this));
+  }
+  Result<std::unique_ptr<kernels::CardWriter>> make_writer() override {
+    return std::unique_ptr<kernels::CardWriter>(std::make_unique<FakeWriter>(*this));
+  }
+
+  TensorType no_kernel_for = TensorType::kI8;
+  bool broken = false;            // every later submit, collect and write fails
+  bool computes_wrongly = false;  // one value of the first pair
+  std::uint64_t pairs = 0;
+  std::uint64_t products = 0;
+  std::uint64_t bytes_written = 0;
+
+ private:
+  static constexpr std::size_t kAlignment = 4096;
+
+  Status alive() const {
+    if (broken) return Error(ErrorCode::kInternal, "card 0 (Fake 1): it fell off the bus");
+    return {};
+  }
+
+  class FakeExecutor final : public kernels::CardExecutor {
+   public:
+    explicit FakeExecutor(FakeCard& card) : card_(card), ops_(kernels::all_ops().front()), executor_(serial_, ops_) {}
+
+    Status submit(const kernels::ExpertShape& shape, kernels::Executor::SlabOf slab_of, const kernels::BatchView& batch,
+                  int shift) override {
+      TERRACE_RETURN_IF_ERROR(card_.alive());
+      TERRACE_RETURN_IF_ERROR(card_.check(shape));
+      shape_ = shape;
+      batch_ = batch;
+      shift_ = shift;
+      slabs_.clear();
+      for (const kernels::Pair& pair : batch.pairs) slabs_[pair.expert] = slab_of(pair.expert);
+      return {};
+    }
+    Result<kernels::ExecStats> collect(kernels::SumsView sums, std::span<std::uint8_t> failed,
+                                       kernels::Executor::BetweenSlices between) override {
+      TERRACE_RETURN_IF_ERROR(card_.alive());
+      card_.pairs += batch_.pairs.size();
+      sums.shift = shift_;
+      TERRACE_ASSIGN_OR_RETURN(const kernels::ExpertKernels kernels, scalar());
+      return executor_.run(
+          kernels, [&](std::uint16_t expert) { return slabs_.at(expert); }, batch_, sums, failed, between);
+    }
+    Result<kernels::ExecStats> run_slots(const kernels::ExpertShape& shape, kernels::Executor::SlabOf slab_of,
+                                         const kernels::BatchView& batch, std::span<float> out,
+                                         std::span<std::uint8_t> failed,
+                                         kernels::Executor::BetweenSlices between) override {
+      TERRACE_RETURN_IF_ERROR(submit(shape, slab_of, batch, 24));
+      card_.pairs += batch.pairs.size();
+      TERRACE_ASSIGN_OR_RETURN(const kernels::ExpertKernels kernels, scalar());
+      auto stats = executor_.run_slots(kernels, slab_of, batch, out, failed, between);
+      if (card_.computes_wrongly) out[0] += 1.0f;
+      return stats;
+    }
+
+   private:
+    Result<kernels::ExpertKernels> scalar() const {
+      return kernels::select_expert_kernels(shape_, {}, kernels::Isa::kScalar, kernels::Activations::kQuantised);
+    }
+
+    FakeCard& card_;
+    Serial serial_;
+    const kernels::Ops ops_;
+    kernels::Executor executor_;
+    kernels::ExpertShape shape_;
+    kernels::BatchView batch_;
+    int shift_ = 24;
+    std::map<std::uint16_t, kernels::SlabView> slabs_;
+  };
+
+  class FakeMultiplier final : public kernels::CardMultiplier {
+   public:
+    explicit FakeMultiplier(FakeCard& card) : card_(card) {}
+    Status run(std::span<const kernels::CardProduct> products, const float* x, std::size_t n_rows, Parallel&) override {
+      TERRACE_RETURN_IF_ERROR(card_.alive());
+      for (const kernels::CardProduct& product : products) {
+        TERRACE_ASSIGN_OR_RETURN(const kernels::WeightKernels kernels,
+                                 kernels::select_weight_kernels(product.type, {}, kernels::Isa::kScalar));
+        const std::size_t bytes = row_bytes(kernels.activation, product.cols);
+        std::vector<std::byte> row(bytes);
+        for (std::size_t j = 0; j < n_rows; ++j) {
+          const float* const values = x + j * product.cols;
+          const auto* quantised = reinterpret_cast<const std::byte*>(values);
+          if (kernels.activation != ActivationClass::kF32) {
+            kernels::quantize_row_scalar(kernels.activation, values, product.cols, row.data());
+            quantised = row.data();
+          }
+          kernels.dot_rows(product.w, row_bytes(product.type, product.cols), product.rows, &quantised, 1, product.cols,
+                           product.y + j * product.rows, product.rows);
+        }
+        card_.products += 1;
+      }
+      return {};
+    }
+
+   private:
+    FakeCard& card_;
+  };
+
+  class FakeWriter final : public kernels::CardWriter {
+   public:
+    explicit FakeWriter(FakeCard& card) : card_(card) {}
+    Status write(std::byte* to, std::span<const std::byte> data) override {
+      TERRACE_RETURN_IF_ERROR(card_.alive());
+      const std::span<std::byte> memory = card_.slab_memory();
+      TERRACE_CHECK(to >= memory.data() && to + data.size() <= memory.data() + memory.size(), "inside the card");
+      std::memcpy(to, data.data(), data.size());
+      card_.bytes_written += data.size();
+      return {};
+    }
+
+   private:
+    FakeCard& card_;
+  };
+
+  kernels::CardFacts facts_;
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace terrace::test
