@@ -106,6 +106,7 @@ run_bench() {
     --top-k 8 --ff 768 --vocab 151936 --context 8192 --type q4_k_m --seed 1 --out "$model" || return 1
   bench_model cpu || status=1
   bench_model card --gpu 0 --vram 24G || status=1
+  bench_model card-4-threads --gpu 0 --vram 24G --threads 4 || status=1
   bench_model half-card --gpu 0 --vram 9G || status=1
   ./terrace-node --listen 127.0.0.1:0 --model "$model" --gpu 0 --vram 24G 2>"$logs/node" &
   node=$!
