@@ -89,5 +89,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
 // refused.
 inline constexpr std::uint64_t kLeastRam = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMostRam = std::uint64_t{1} << 50;
+// The same of --vram: below this an executor works a row at a time, if at all.
+inline constexpr std::uint64_t kLeastVram = std::uint64_t{4} << 20;
 
 }  // namespace terrace

@@ -121,8 +121,13 @@ TEST_F(CardExecutorTest, BatchesOfDecoding_ReplayWithOtherExperts_SameSums) {
           SCOPED_TRACE(testing::Message() << "round " << round << ", rows " << n_rows << ", seed " << kSeed);
           const Rows rows = Rows::random(n_rows, 512, rng_);
           const std::vector<Pair> pairs = test::random_pairs(n_rows, 16, n_used, rng_);
-          const int shift = round % 2 == 0 ? 24 : 30;
-          EXPECT_EQ(compute(layer, rows, pairs, shift).sums, test::expected(layer, rows, pairs, shift).sums);
+          // SHIFT is a part of what is captured. (At a larger one some of these outputs leave the range.)
+          const int shift = round % 2 == 0 ? 24 : 18;
+          const test::Outcome right = test::expected(layer, rows, pairs, shift);
+          const test::Outcome got = compute(layer, rows, pairs, shift);
+          ASSERT_EQ(right.failed, std::vector<std::uint8_t>(n_rows, 0));
+          EXPECT_EQ(got.failed, right.failed);
+          EXPECT_EQ(got.sums, right.sums);
         }
     }
 }
