@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "common/gguf/corrupt.h"
 #include "common/gguf/tensor_table.h"
 #include "common/gguf/text.h"
 
@@ -17,8 +18,6 @@ constexpr std::string_view kTensorCount = "the tensor count (offset 8)";
 constexpr std::string_view kKeyCount = "the key count (offset 16)";
 // The least an entry of the table takes: a one-byte name and one dimension.
 constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
-
-Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
 
 struct Header {
   std::uint32_t version = 0;

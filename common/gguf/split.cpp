@@ -4,14 +4,14 @@
 #include <charconv>
 #include <string_view>
 
+#include "common/gguf/corrupt.h"
+
 namespace terrace::gguf {
 namespace {
 
 constexpr std::size_t kDigits = 5;
 constexpr std::string_view kOf = "-of-";
 constexpr std::string_view kExtension = ".gguf";
-
-Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
 
 std::optional<std::uint32_t> parse_number(std::string_view digits) {
   std::uint32_t number = 0;

@@ -4,12 +4,11 @@
 #include <limits>
 #include <numeric>
 
+#include "common/gguf/corrupt.h"
 #include "common/gguf/text.h"
 
 namespace terrace::gguf {
 namespace {
-
-Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
 
 struct Foreign {
   std::uint32_t id;

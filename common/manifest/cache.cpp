@@ -16,7 +16,7 @@ namespace {
 
 // A cache file: magic, the identity of the model's files, the manifest's bytes. Its hash covers all before it; the
 // manifest carries its own.
-constexpr std::string_view kMagic = "TERRMCA1";
+constexpr std::string_view kCacheMagic = "TERRMCA1";
 
 // What changes whenever a shard's bytes do, as far as the file system can tell.
 Result<std::string> identity(const gguf::File& file) {
@@ -47,7 +47,7 @@ std::filesystem::path cache_path(const gguf::File& file, const std::filesystem::
 }
 
 std::string cache_bytes(const std::string& identity, const Manifest& manifest) {
-  std::string out(kMagic);
+  std::string out(kCacheMagic);
   out += identity;
   out += serialize(manifest);
   out += gguf::as_text(security::sha256(gguf::as_bytes(out)));
@@ -59,8 +59,8 @@ Result<Manifest> read_cache(const std::filesystem::path& path, const std::string
   TERRACE_ASSIGN_OR_RETURN(const auto mapped, gguf::MappedFile::open(path));
   // A copy, so that another process cannot change what was checked.
   const std::string bytes(gguf::as_text(mapped.bytes()));
-  const std::string head = std::string(kMagic) + identity;
-  if (!bytes.starts_with(kMagic) || bytes.size() < head.size() + security::kSha256Bytes)
+  const std::string head = std::string(kCacheMagic) + identity;
+  if (!bytes.starts_with(kCacheMagic) || bytes.size() < head.size() + security::kSha256Bytes)
     return Error(ErrorCode::kCorrupt, "no manifest cache of this version");
   const std::size_t hashed = bytes.size() - security::kSha256Bytes;
   const Sha256 hash = security::sha256(gguf::as_bytes(bytes).first(hashed));

@@ -6,22 +6,21 @@
 #include <algorithm>
 
 #include "common/gguf/bytes.h"
+#include "common/gguf/corrupt.h"
 #include "common/gguf/text.h"
 #include "common/manifest/manifest.h"
 
 namespace terrace::manifest {
 namespace {
 
-constexpr std::string_view kMagic = "TERRMANI";
+constexpr std::string_view kManifestMagic = "TERRMANI";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kMaxNameBytes = 64;
 constexpr std::uint64_t kLayerBytes = 5 * sizeof(std::uint32_t);
 
-Error corrupt(std::string text) { return Error(ErrorCode::kCorrupt, std::move(text)); }
-
 Status check_range(const char* what, std::uint32_t value, std::uint32_t least, std::uint32_t most) {
   if (value >= least && value <= most) return {};
-  return corrupt(fmt::format("{} is {}; {} to {} is the range", what, value, least, most));
+  return gguf::corrupt(fmt::format("{} is {}; {} to {} is the range", what, value, least, most));
 }
 
 Status read_u32(gguf::ByteReader& in, const char* what, std::uint32_t least, std::uint32_t most, std::uint32_t& out) {
@@ -30,8 +29,8 @@ Status read_u32(gguf::ByteReader& in, const char* what, std::uint32_t least, std
 }
 
 Status read_head(gguf::ByteReader& in, Manifest& manifest, std::uint32_t& n_layers) {
-  TERRACE_ASSIGN_OR_RETURN(const auto magic, in.take(kMagic.size(), "the magic"));
-  if (gguf::as_text(magic) != kMagic) return corrupt("no manifest: the magic differs");
+  TERRACE_ASSIGN_OR_RETURN(const auto magic, in.take(kManifestMagic.size(), "the magic"));
+  if (gguf::as_text(magic) != kManifestMagic) return gguf::corrupt("no manifest: the magic differs");
   TERRACE_ASSIGN_OR_RETURN(const auto version, in.read<std::uint32_t>("the version"));
   if (version != kVersion)
     return Error(ErrorCode::kUnsupported, fmt::format("version {} of the format; {} can be read", version, kVersion));
@@ -44,7 +43,7 @@ Status read_head(gguf::ByteReader& in, Manifest& manifest, std::uint32_t& n_laye
   TERRACE_RETURN_IF_ERROR(read_u32(in, "n_layers", 1, kMaxLayers, n_layers));
   TERRACE_RETURN_IF_ERROR(read_u32(in, "the name's length", 1, kMaxNameBytes, name_bytes));
   TERRACE_ASSIGN_OR_RETURN(const auto name, in.take(name_bytes, "the architecture's name"));
-  if (!gguf::is_printable(gguf::as_text(name))) return corrupt("the architecture's name is not printable UTF-8");
+  if (!gguf::is_printable(gguf::as_text(name))) return gguf::corrupt("the architecture's name is not printable UTF-8");
   manifest.shift = static_cast<int>(shift);
   manifest.architecture = std::string(gguf::as_text(name));
   return {};
@@ -53,7 +52,7 @@ Status read_head(gguf::ByteReader& in, Manifest& manifest, std::uint32_t& n_laye
 Status read_type(gguf::ByteReader& in, TensorType& out) {
   TERRACE_ASSIGN_OR_RETURN(const auto id, in.read<std::uint32_t>("a type"));
   const TensorTypeInfo* type = find_tensor_type(id);
-  if (type == nullptr) return corrupt(fmt::format("type {} is unknown", id));
+  if (type == nullptr) return gguf::corrupt(fmt::format("type {} is unknown", id));
   out = type->type;
   return {};
 }
@@ -67,7 +66,7 @@ Result<LayerShape> read_layer(gguf::ByteReader& in, const Manifest& manifest) {
   TERRACE_RETURN_IF_ERROR(read_u32(in, "ff", 0, kMaxWidth, shape.ff));
   TERRACE_RETURN_IF_ERROR(read_u32(in, "a layer's n_experts", 0, manifest.n_experts, shape.n_experts));
   if (shape.n_experts != 0 && shape.n_experts != manifest.n_experts)
-    return corrupt(fmt::format("{} experts; 0 or {} are allowed", shape.n_experts, manifest.n_experts));
+    return gguf::corrupt(fmt::format("{} experts; 0 or {} are allowed", shape.n_experts, manifest.n_experts));
   TERRACE_RETURN_IF_ERROR(check_layer_shape(shape));
   return shape;
 }
@@ -76,7 +75,7 @@ Status read_hash(gguf::ByteReader& in, std::span<const std::byte> bytes, Sha256&
   const auto hashed = bytes.first(in.offset());
   TERRACE_ASSIGN_OR_RETURN(const auto hash, in.take(security::kSha256Bytes, "the hash"));
   std::copy(hash.begin(), hash.end(), out.begin());
-  if (security::sha256(hashed) != out) return corrupt("the hash does not fit the bytes: damaged");
+  if (security::sha256(hashed) != out) return gguf::corrupt("the hash does not fit the bytes: damaged");
   return {};
 }
 
@@ -89,8 +88,8 @@ Result<Manifest> parse_unnamed(std::span<const std::byte> bytes) {
   const std::uint64_t n_ids = std::uint64_t{n_layers} * manifest.n_experts;
   const std::uint64_t expected = n_layers * kLayerBytes + n_ids * security::kSha256Bytes + security::kSha256Bytes;
   if (in.left() != expected)
-    return corrupt(fmt::format("{} bytes follow the head; {} layers of {} experts take {}", in.left(), n_layers,
-                               manifest.n_experts, expected));
+    return gguf::corrupt(fmt::format("{} bytes follow the head; {} layers of {} experts take {}", in.left(), n_layers,
+                                     manifest.n_experts, expected));
   for (std::uint32_t i = 0; i < n_layers; ++i) {
     auto layer = read_layer(in, manifest);
     if (!layer.ok()) return layer.error().in(fmt::format("layer {}", i));
@@ -108,7 +107,7 @@ Result<Manifest> parse_unnamed(std::span<const std::byte> bytes) {
 }  // namespace
 
 std::string serialize(const Manifest& manifest) {
-  std::string out(kMagic);
+  std::string out(kManifestMagic);
   gguf::append(out, kVersion);
   for (const std::uint32_t number :
        {manifest.d_model, manifest.n_experts, manifest.top_k, static_cast<std::uint32_t>(manifest.shift),
