@@ -237,7 +237,11 @@ void ThreadedScheduler::stop(std::chrono::milliseconds deadline) {
 template <class Fn>
 auto ThreadedScheduler::between_steps(const Fn& fn) {
   // Shared: the thread still touches it when the caller has its result.
-  const auto task = std::make_shared<std::packaged_task<decltype(fn())()>>(std::ref(fn));
+  const auto task = std::make_shared<std::packaged_task<decltype(fn())()>>([this, &fn] {
+    auto result = fn();
+    publish();  // whoever has the result finds it in the status
+    return result;
+  });
   {
     const std::lock_guard lock(mutex_);
     orders_.calls.emplace_back([task] { (*task)(); });
@@ -297,7 +301,6 @@ void ThreadedScheduler::thread_main() {
     publish();
     if (!has_rows) continue;
     batcher_.take_step();
-    publish();
     note_ended();
   }
 }
@@ -353,6 +356,7 @@ void ThreadedScheduler::end_late_runs() {
 
 void ThreadedScheduler::note_ended() {
   const auto ended = batcher_.take_ended();
+  if (!ended.empty()) publish();  // who waits in stop() finds them in the status
   const std::lock_guard lock(mutex_);
   for (const RequestId id : ended) known_.erase(id);
   if (known_.empty()) none_left_.notify_all();
