@@ -66,7 +66,11 @@ std::string known_body(api::RouteBit route, std::span<const std::byte> choices) 
     const bool known = std::ranges::any_of(api::field_rows(), [&](const api::FieldRow& row) {
       return row.name == field.key() && (row.routes & route) != 0;
     });
-    field = known ? field + 1 : body.erase(field);
+    if (known) {
+      ++field;
+    } else {
+      field = body.erase(field);
+    }
   }
   return body.dump();
 }

@@ -148,6 +148,7 @@ class Compiler {
       all.children.push_back(rule_call(rule));
       return {};
     }
+    TERRACE_RETURN_IF_ERROR(check_format(schema));
     if (schema.constants) {
       for (const Constant& constant : *schema.constants) all.children.push_back(literal(constant.text));
       return {};
@@ -174,6 +175,19 @@ class Compiler {
     return {};
   }
 
+  // Null: it cannot be held.
+  static const Format* find_format(const Schema& schema) {
+    const auto* found = std::ranges::find(kFormats, *schema.format, &Format::name);
+    return found == std::end(kFormats) ? nullptr : found;
+  }
+
+  // Whatever the type: "int32" means something to who wrote it.
+  static Status check_format(const Schema& schema) {
+    if (!schema.format || find_format(schema) != nullptr) return {};
+    return error(ErrorCode::kUnsupported, schema.where + "/format",
+                 fmt::format("\"{}\" cannot be held; date, time, date-time and uuid can", *schema.format));
+  }
+
   Result<Maybe> number(const Schema& schema, bool with_fraction) {
     if (!schema.minimum && !schema.maximum) return Maybe(with_fraction ? any_number() : any_integer());
     if (!with_fraction) return integer_range(schema.minimum, schema.maximum);
@@ -197,13 +211,7 @@ class Compiler {
       return error(ErrorCode::kUnsupported, schema.where + "/format",
                    "beside minLength or maxLength it cannot be held");
     if (schema.pattern) return pattern(*schema.pattern, schema.where + "/pattern");
-    if (schema.format) {
-      const auto* format = std::ranges::find(kFormats, *schema.format, &Format::name);
-      if (format == std::end(kFormats))
-        return error(ErrorCode::kUnsupported, schema.where + "/format",
-                     fmt::format("\"{}\" cannot be held; date, time, date-time and uuid can", *schema.format));
-      return pattern(format->pattern, schema.where + "/format");
-    }
+    if (schema.format) return pattern(find_format(schema)->pattern, schema.where + "/format");
     const std::uint32_t min = schema.min_length.value_or(0);
     const std::uint32_t max = schema.max_length.value_or(kUnlimited);
     if (min > max) return Maybe();

@@ -219,8 +219,12 @@ class Reader {
   static Status finish(const Json& json, Schema& schema) {
     if (!schema.reference.empty() && schema.keywords.size() > 1)
       return unsupported(schema.where + "/$ref", "other keywords beside it cannot be held: put it into allOf");
-    const auto nullable = json.find("nullable");
-    if (nullable != json.end() && nullable->get<bool>() && json.contains("type")) schema.types |= kNullType;
+    if (json.contains("nullable") && json["nullable"].get<bool>()) {
+      if (!json.contains("type"))
+        return unsupported(schema.where + "/nullable",
+                           "without type beside it it cannot be held: write anyOf with null");
+      schema.types |= kNullType;
+    }
     if (schema.constants) {
       for (const std::string& name : schema.keywords)
         if (name != "enum" && name != "const" && name != "type" && name != "nullable")

@@ -205,9 +205,12 @@ std::optional<HttpError> make_call_grammar(const Ask& ask, const Json& tools,
 
 std::optional<HttpError> make_chat_grammar(const Ask& ask, const Conversation& conversation, ChatPrompt& made) {
   if (auto error = make_grammar(ask, made.grammar)) return error;
+  const bool may_call = !conversation.tools->empty() && ask.tool_choice != ToolChoice::kNone;
+  if (made.grammar != nullptr && may_call)
+    return bad_field(
+        given(ask, {"tools", "tool_choice"}),
+        "excludes grammars and response formats, which leave no room for calls; or set tool_choice to none");
   if (!forced(ask)) return std::nullopt;
-  if (made.grammar != nullptr)
-    return bad_field("tool_choice", "forces a call, which excludes grammars and response formats");
   return make_call_grammar(ask, *conversation.tools, made.grammar);
 }
 

@@ -74,6 +74,9 @@ std::optional<HttpError> read_field(const std::string& name, const Json& value, 
 std::optional<HttpError> check_together(const Ask& ask) {
   if (ask.n_probs > 0 && !ask.logprobs) return bad_field("top_logprobs", "requires logprobs to be set to true");
   if (ask.include_usage && !ask.stream) return bad_field("stream_options", "include_usage needs stream");
+  if (ask.return_progress && !ask.stream) return bad_field("return_progress", "needs stream");
+  if (ask.echo && ask.logprobs)
+    return bad_field("echo", "excludes logprobs: the probabilities of a prompt's tokens are not told");
   const int constraints = (ask.grammar != nullptr) + (ask.json_schema != nullptr) + ask.json_object;
   if (constraints > 1)
     return bad_field(ask.grammar != nullptr ? "grammar" : "response_format",

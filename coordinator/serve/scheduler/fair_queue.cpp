@@ -13,8 +13,7 @@ void FairQueue::push(std::unique_ptr<Job> job) {
   ++size_;
 }
 
-std::unique_ptr<Job> FairQueue::take(std::list<Client>::iterator client,
-                                     std::deque<std::unique_ptr<Job>>::iterator job) {
+std::unique_ptr<Job> FairQueue::take(std::list<Client>::iterator client, const JobAt& job) {
   std::unique_ptr<Job> taken = std::move(*job);
   client->jobs.erase(job);
   if (client->jobs.empty()) clients_.erase(client);

@@ -28,7 +28,8 @@ class FairQueue {
   struct Client {
     std::deque<std::unique_ptr<Job>> jobs;  // not empty
   };
-  std::unique_ptr<Job> take(std::list<Client>::iterator client, std::deque<std::unique_ptr<Job>>::iterator job);
+  using JobAt = std::deque<std::unique_ptr<Job>>::iterator;
+  std::unique_ptr<Job> take(std::list<Client>::iterator client, const JobAt& job);
 
   std::list<Client> clients_;  // the one whose turn it is first
   std::size_t size_ = 0;

@@ -20,7 +20,7 @@ bool Value::same_as(const Value& other) const {
     case Kind::kString:
       return bytes() == other.bytes();
     default:
-      return list_ == other.list_;  // any of the pointers
+      return address() == other.address();
   }
 }
 
@@ -106,8 +106,10 @@ std::string key_text(Heap& heap, const Value& key) {
         return text;
       }
       break;
-    default:
+    case Kind::kDict:
       break;
+    default:
+      return fmt::format("p{}", key.address());  // itself alone
   }
   refuse(fmt::format("unhashable type: '{}'", type_name(key)));
 }

@@ -84,6 +84,7 @@ class Value {
   const Macro& macro() const { return *macro_; }
   const Function& function() const { return *function_; }
   const Method& method() const { return *method_; }
+  const void* address() const { return list_; }  // of what is no simple value
   // The same object, or the same simple value: Python's `is`, as far as it is defined.
   bool same_as(const Value& other) const;
 

@@ -132,6 +132,15 @@ void write_repr(Writer& out, const Value& value) {
       for (const Dict::Entry& entry : value.dict().entries) entries.emplace_back(entry.key, entry.value);
       return write_dict_repr(out, entries);
     }
+    case Kind::kNamespace: {
+      std::vector<std::pair<Value, Value>> entries;
+      for (const auto& [name, held] : value.name_space().names) entries.emplace_back(out.heap().string(name), held);
+      out.put("<Namespace ");
+      write_dict_repr(out, entries);
+      return out.put(">");
+    }
+    case Kind::kLoop:
+      return out.put(fmt::format("<LoopContext {}/{}>", value.loop().index + 1, value.loop().items.size()));
     case Kind::kMacro:
       return out.put(fmt::format("<Macro '{}'>", value.macro().definition->name));
     default:

@@ -42,6 +42,8 @@ TEST(JsonSchema, WhatCannotBeHeld_IsRefusedByNameAndPlace) {
       {R"({"items": [{}]})", ErrorCode::kUnsupported, "/items: a list of schemas is an old form"},
       {R"({"exclusiveMinimum": true})", ErrorCode::kUnsupported, "/exclusiveMinimum: true or false is an old form"},
       {R"({"format": "email"})", ErrorCode::kUnsupported, "/format: \"email\" cannot be held"},
+      {R"({"type": "integer", "format": "int32"})", ErrorCode::kUnsupported, "/format: \"int32\" cannot be held"},
+      {R"({"nullable": true, "anyOf": [{"type": "string"}]})", ErrorCode::kUnsupported, "/nullable: without type"},
       {R"({"format": "date", "minLength": 3})", ErrorCode::kUnsupported, "/format: beside minLength"},
       {R"({"pattern": "a", "maxLength": 3})", ErrorCode::kUnsupported, "/pattern: beside minLength"},
       {R"_({"pattern": "(?=a)"})_", ErrorCode::kUnsupported, "/pattern: at byte 0: lookaround"},

@@ -200,7 +200,7 @@ TEST_F(SchedulerTest, TooFewStreamsRowsOrBlocks_AreRefusedByName) {
 // ----------------------------------------------------------------------------------------------------
 
 TEST_F(SchedulerTest, ManyClientsWithRandomCancels_NoStuckSlotAndNoWrongToken) {
-  constexpr int kClients = 6, kRequests = 25;
+  constexpr int kClients = 6, kRequests = 12;
   const auto scheduler = make(with(3, 100));
   std::mutex alone;  // its engine has one owner at a time
   const auto client = [&](std::uint64_t seed) {
