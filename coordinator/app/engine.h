@@ -16,6 +16,7 @@
 #include "common/threads/cpus.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
@@ -47,6 +48,8 @@ class Engine {
   // that it starts meanwhile inherit that, so those that answer others are started before.
   Result<ThreadAffinity> pin_step_thread() const;
   const std::vector<legs::Leg*>& legs() const;
+  // Who owns which expert, and how much each is used: for any thread.
+  const legs::Dispatcher& dispatcher() const;
   double load_ms() const { return load_ms_; }
 
   // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not

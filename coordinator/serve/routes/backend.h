@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/http/message.h"
 #include "coordinator/serve/scheduler/scheduler.h"
@@ -17,7 +18,8 @@ namespace terrace::serve {
 struct Backend {
   const api::Context* context = nullptr;
   Scheduler* scheduler = nullptr;
-  std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
+  const legs::Dispatcher* dispatcher = nullptr;  // only what any thread may ask
+  std::filesystem::path slot_dir;                // of --slot-save-path; empty: slots are not saved
   std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block
 };
 
