@@ -1,6 +1,6 @@
 // One connection that carries whole frames (common/wire) in order, and how connections are made. Implementations:
 // loopback (one process, no sockets) and tcp; faulty plants faults into any of them. All pass
-// tests/contract/transport_contract_test.cpp.
+// tests/contract.
 //
 // Threads  One owner thread at a time calls everything of a connection (it may be handed over between calls); there
 //          are no callbacks and no hidden threads. wait_fd() may be polled together with other descriptors.
@@ -40,6 +40,13 @@ struct TransportStats {
   std::uint64_t frames_received = 0;
 };
 
+// A frame of which the peer has sent some bytes and not yet all.
+struct UnfinishedFrame {
+  std::uint64_t number = 0;  // frames that the connection received before it: tells one unfinished frame from the next
+  std::uint64_t bytes = 0;   // that have come; 0: no frame is unfinished
+  std::uint64_t frame_bytes = 0;  // of the whole frame; 0 until its header is here
+};
+
 struct Options {
   std::uint64_t largest_frame = std::uint64_t{64} << 20;    // a longer one from the peer closes the connection
   std::uint64_t receive_window = std::uint64_t{256} << 20;  // received and not yet released
@@ -76,6 +83,10 @@ class Connection {
   virtual void close() = 0;
   // Valid after kClosed.
   virtual const Error& close_reason() const = 0;
+  // What the last poll() left unfinished: a frame whose rest the peer owes. None while the rest waits for this side,
+  // which has to poll() again or to release() what fills the window, and none after the end. Always none where frames
+  // come whole (loopback). How long a peer may owe it is the owner's to say (docs/wire.md 7).
+  virtual UnfinishedFrame unfinished() const = 0;
   virtual TransportStats stats() const = 0;
   virtual std::string peer_name() const = 0;  // "127.0.0.1:50122"
 };

@@ -40,6 +40,7 @@ OptionTable make_table(ChatOptions* o) {
       .range(1, 1ULL << 40)
       .default_text("when the model ends it");
   add_sampling_options(table, &o->sampling);
+  add_seed_option(table, &o->sampling);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
   return table;

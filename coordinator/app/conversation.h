@@ -47,9 +47,8 @@ class Conversation {
     double decode_ms = 0;
   };
   // Says `message`, and gives the reply to on_text as it is made: whole characters. `interrupted` is asked between
-  // steps. kContextFull: the message does not fit; the conversation is as it was before, as it is when the template cannot
-  // write it. Any other error (of a leg, of
-  // on_text) ends the conversation.
+  // steps. kContextFull: the message does not fit; the conversation is as it was before, as it is when the template
+  // cannot write it. Any other error (of a leg, of on_text) ends the conversation.
   Result<Reply> say(const std::string& message, const std::function<bool()>& interrupted,
                     FunctionRef<Status(std::string_view)> on_text);
 

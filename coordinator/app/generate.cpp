@@ -42,6 +42,7 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("stream", &o->stream, "print text as it is made; not with --json");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
   add_sampling_options(table, &o->sampling);
+  add_seed_option(table, &o->sampling);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
   add_trace_option(table, &o->model);

@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 // For a reply whose end nobody knows: a context may be claimed by a file, a limit by a user.
 constexpr std::uint64_t kTokensSetAside = 1 << 20;
+// Of the cache, for a reply that may end much sooner; a longer one takes a block in 32 steps.
+constexpr std::uint64_t kPositionsSetAside = 4096;
 // Of text for each of them: few tokens are longer.
 constexpr std::uint64_t kBytesSetAside = 8;
 
@@ -107,6 +109,7 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   sampler::Sampler sampler(request.sampling, trunk.info().vocabulary, engine.ops());
   // All that grows by the token has its room from the start.
   const auto room = std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside});
+  stream.set_aside(static_cast<std::uint32_t>(request.prompt.size() + std::min(room, kPositionsSetAside)));
   Shown shown(on_text, room);
   std::vector<std::int32_t> history = request.before;
   history.insert(history.end(), request.prompt.begin(), request.prompt.end());

@@ -30,7 +30,7 @@ struct ModelOptions {
   kernels::Activations activations = kernels::Activations::kQuantised;
   std::uint32_t batch = 512;
   std::filesystem::path trace;  // of steps by leg; empty: none
-  std::uint32_t streams = 1;  // sequences that may be open at once
+  std::uint32_t streams = 1;    // sequences that may be open at once
   bool quiet = false;
   bool json = false;
 };

@@ -24,6 +24,8 @@ class OpenStream {
   // Computes `tokens` (not empty) at the stream's end. Gives the logits asked for, [tokens that want them, vocabulary],
   // valid until the trunk's next step. Errors as Trunk::step(), or that of the first row that failed.
   Result<std::span<const float>> step(std::span<const std::int32_t> tokens, WantLogits want);
+  // Takes the cache's memory for so many further positions now, as far as there is any: kv::Cache::set_aside().
+  void set_aside(std::uint32_t positions) { trunk_->cache().set_aside(id_, length() + positions); }
   std::uint32_t length() const { return trunk_->length(id_); }  // positions computed
 
  private:

@@ -17,6 +17,10 @@ void add_sampling_options(OptionTable& table, sampler::SamplingOptions* options)
   table.add("presence-penalty", &options->presence_penalty, "subtract from logits of recent tokens").range(-1e6L, 1e6L);
   table.add("frequency-penalty", &options->frequency_penalty, "subtract for each recent occurrence").range(-1e6L, 1e6L);
   table.add("repeat-last-n", &options->repeat_last_n, "tokens that count as recent; -1: all").range(-1, INT32_MAX);
+}
+
+void add_seed_option(OptionTable& table, sampler::SamplingOptions* options) {
+  table.group("Sampling");
   table.add("seed", &options->seed, "the same seed gives the same text");
 }
 

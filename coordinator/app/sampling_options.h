@@ -6,7 +6,9 @@
 
 namespace terrace::app {
 
-// Adds them below the heading "Sampling"; the table fills `options`.
+// Adds them, but for the seed, below the heading "Sampling"; the table fills `options`.
 void add_sampling_options(OptionTable& table, sampler::SamplingOptions* options);
+// --seed alone, for commands that make one text.
+void add_seed_option(OptionTable& table, sampler::SamplingOptions* options);
 
 }  // namespace terrace::app

@@ -141,6 +141,7 @@ Status run_serve(const CommandContext& context) {
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o));
   TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
+  if (o.model.quiet && o.log.level == LogLevel::kInfo) o.log.level = LogLevel::kWarn;
   o.log.colour = colour_wanted(context.environment, STDERR_FILENO);
   return serve_until_stopped(o, context.environment, Logger::to_stderr(o.log));
 }

@@ -91,7 +91,7 @@ OptionTable make_table(ServeOptions* o) {
   table.add("write-timeout", &o->write_timeout, "for a client to take a part of what is sent to it")
       .range(kSecond / 10, kHour);
   add_log_options(table, &o->log);
-  add_sampling_options(table, &o->sampling);
+  add_sampling_options(table, &o->sampling);  // each request says its own seed, or gets one
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
   add_trace_option(table, &o->model);

@@ -27,7 +27,8 @@ struct TemplateOptions {
 OptionTable make_table(TemplateOptions* o) {
   OptionTable table("terrace template",
                     "Prints what a chat template makes of a conversation, as bytes, with no newline added.");
-  table.add("input", &o->input, "a JSON object, each key a variable: messages, tools, add_generation_prompt; - is stdin")
+  table
+      .add("input", &o->input, "a JSON object, each key a variable: messages, tools, add_generation_prompt; - is stdin")
       .value_name("FILE")
       .required();
   table.add("template", &o->source, "a template as a file; no model is read then, and no variable added")
@@ -47,7 +48,8 @@ Result<Json> read_variables(const std::filesystem::path& input) {
     Json json = Json::parse(bytes);
     if (json.is_object()) return json;
   } catch (const Json::parse_error& error) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no JSON: byte {} is not as it should be", name, error.byte));
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: no JSON: byte {} is not as it should be", name, error.byte));
   } catch (const Json::exception&) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("{}: JSON with a number that no double holds", name));
   }

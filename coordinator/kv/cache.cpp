@@ -43,6 +43,7 @@ Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_s
 
 Cache::~Cache() {
   for (Stream& stream : streams_) keep_blocks(stream, 0);
+  for (Block* block : spare_) ::operator delete(block, kBlockAlignment);
 }
 
 Result<std::uint32_t> Cache::open() {
@@ -93,7 +94,7 @@ void Cache::hold(Stream& stream, Block* block) {
 void Cache::let_go(const Stream& stream, Block* block) {
   if (!stream.resting) wake(*block, false);
   if (--block->holders != 0) return;
-  ::operator delete (block, std::align_val_t{alignof(Block)});
+  ::operator delete(block, kBlockAlignment);
   --n_blocks_;
 }
 
@@ -102,15 +103,37 @@ Result<Cache::Block*> Cache::take_block() {
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("the cache's {} blocks of {} bytes are all in use; give it more memory or close streams",
                              max_blocks_, shape_.block_bytes()));
-  void* memory = ::operator new (sizeof(Block) + shape_.block_bytes(), std::align_val_t{alignof(Block)}, std::nothrow);
-  if (memory == nullptr)
+  Block* block = nullptr;
+  if (!spare_.empty()) {
+    block = spare_.back();
+    spare_.pop_back();
+  } else {
+    block = block_from_machine();
+  }
+  if (block == nullptr)
     return Error(
         ErrorCode::kOutOfMemory,
         fmt::format(
             "no memory for a cache block of {} bytes ({} bytes of cache are in use); close other programs or streams",
             shape_.block_bytes(), bytes_in_use()));
   ++n_blocks_;
-  return new (memory) Block;
+  return block;
+}
+
+Cache::Block* Cache::block_from_machine() {
+  void* memory = ::operator new(sizeof(Block) + shape_.block_bytes(), kBlockAlignment, std::nothrow);
+  return memory == nullptr ? nullptr : new (memory) Block;
+}
+
+void Cache::set_aside(std::uint32_t stream, std::uint32_t positions) {
+  TERRACE_CHECK(is_open(stream), "only an open stream grows");
+  const std::size_t wanted = blocks_for(std::min(positions, context_));
+  for (std::size_t has = streams_[stream].blocks.size() + spare_.size(); has < wanted; ++has) {
+    if (max_blocks_ != 0 && n_blocks_ + spare_.size() >= max_blocks_) return;
+    Block* block = block_from_machine();
+    if (block == nullptr) return;
+    spare_.push_back(block);
+  }
 }
 
 // The stream's next position may lie in a block that others hold: it then goes on in a copy.

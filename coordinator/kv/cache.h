@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -77,6 +78,10 @@ class Cache {
   // what it held. kContextFull: more positions than the context. kOutOfMemory: max_blocks are in use, or the machine
   // gives none.
   Status reserve(std::uint32_t stream, std::uint32_t positions);
+  // Takes memory now for the stream to grow to `positions` (no further than the context), so that no step on the way
+  // there does; as much of it as max_blocks and the machine allow. What a stream does not use stays for others until
+  // the cache ends.
+  void set_aside(std::uint32_t stream, std::uint32_t positions);
   // Positions [0, positions) are stored; blocks beyond them are freed. `positions` were reserved or stored.
   void commit(std::uint32_t stream, std::uint32_t positions);
   // Forgets what was written since the last commit().
@@ -110,6 +115,7 @@ class Cache {
     std::uint32_t awake = 0;    // of them, not resting
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   };
+  static constexpr std::align_val_t kBlockAlignment{64};
   struct Stream {
     bool open = false;
     bool resting = false;
@@ -121,6 +127,7 @@ class Cache {
     std::byte* k = block + (static_cast<std::size_t>(layer) * shape_.n_kv_heads + kv_head) * head_bytes_;
     return {k, k + key_bytes_};
   }
+  Block* block_from_machine();
   Result<Block*> take_block();
   void hold(Stream& stream, Block* block);
   void let_go(const Stream& stream, Block* block);
@@ -135,6 +142,7 @@ class Cache {
   std::uint64_t max_blocks_;
   std::uint64_t n_blocks_ = 0;
   std::uint64_t n_awake_ = 0;  // blocks that a stream holds which is not resting
+  std::vector<Block*> spare_;  // set aside: in nobody's use
   std::vector<Stream> streams_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "common/base/units.h"
@@ -19,6 +20,11 @@ constexpr std::uint64_t kMostCreditFrames = std::uint64_t{1} << 32;
 constexpr std::size_t kMostOpenSends = 32;
 // Of 16 events, in one poll(): a node that sends without end does not keep us from our deadlines.
 constexpr int kMostRounds = 16;
+
+// What a silent node left: told apart from one that fell silent between frames.
+std::string unfinished(const transport::UnfinishedFrame& frame) {
+  return frame.bytes == 0 ? "" : fmt::format(", {} bytes of a frame have come", frame.bytes);
+}
 
 }  // namespace
 
@@ -217,7 +223,8 @@ Status Lane::wait(std::chrono::microseconds timeout) {
   const auto now = Clock::now();
   if (ping_open_ && now - std::max(last_ping_, last_heard_) > options_.liveness_timeout)
     return fail(
-        Error(ErrorCode::kPeerGone, fmt::format("no sign of life for {}", format_duration(options_.liveness_timeout))));
+        Error(ErrorCode::kPeerGone, fmt::format("no sign of life for {}{}", format_duration(options_.liveness_timeout),
+                                                unfinished(connection_->unfinished()))));
   if (!ping_open_ && now - last_heard_ >= ping_every() && send_control(wire::FrameType::kPing, 0)) {
     ping_open_ = true;
     last_ping_ = now;

@@ -214,8 +214,8 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
   const LegPlan& host = plan.legs.front();
   if (host.fits()) {
     const HostLimits limits = limits_of(input.host);
-    plan.room_for_cache = std::min(limits.all - (host.needs - host.cache_bytes),
-                                   limits.taken - host.staging_bytes - host.scratch_bytes);
+    plan.room_for_cache =
+        std::min(limits.all - (host.needs - host.cache_bytes), limits.taken - host.staging_bytes - host.scratch_bytes);
   }
   if (host.cache_bytes == 0 && host.fits())
     plan.room_for_positions =

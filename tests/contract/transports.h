@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 struct TransportCase {
   const char* name;
   std::unique_ptr<Transport> (*make)();
+  bool streams;  // carries bytes: a frame may come in pieces
 };
 
 inline void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
@@ -43,13 +44,13 @@ std::unique_ptr<Transport> make_recording() {
 }
 
 inline const TransportCase kTransports[] = {
-    {"loopback", make<LoopbackTransport>},
-    {"tcp", make<TcpTransport>},
-    {"faulty_loopback", make_faulty<LoopbackTransport>},
-    {"faulty_tcp", make_faulty<TcpTransport>},
-    {"recording_tcp", make_recording<TcpTransport>},
-    {"slow_loopback", make_slow<LoopbackTransport>},
-    {"slow_tcp", make_slow<TcpTransport>},
+    {"loopback", make<LoopbackTransport>, false},
+    {"tcp", make<TcpTransport>, true},
+    {"faulty_loopback", make_faulty<LoopbackTransport>, false},
+    {"faulty_tcp", make_faulty<TcpTransport>, true},
+    {"recording_tcp", make_recording<TcpTransport>, true},
+    {"slow_loopback", make_slow<LoopbackTransport>, false},
+    {"slow_tcp", make_slow<TcpTransport>, true},
 };
 
 }  // namespace terrace::transport::test

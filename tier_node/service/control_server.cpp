@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kCancelInterval{100};  // how late a client 
 constexpr std::uint32_t kMinStatusInterval = 50;           // ms
 constexpr int kMaxStatusStreams = 32;                      // these two leave most threads to short calls
 constexpr int kMaxAssignStreams = 32;
-constexpr int kHandshakeMs = 5'000;  // for connections that say nothing
+constexpr int kMaxStreams = 128;  // of a connection: a coordinator has few calls at once
 
 // Only codes that the other side tells apart; UNAVAILABLE always means that the node is not there.
 grpc::StatusCode code_of(ErrorCode code) {
@@ -353,6 +353,18 @@ class NodeService final : public v1::Node::Service {
   bool stopping_ = false;
 };
 
+void bound_connections(const ControlOptions& options, grpc::ServerBuilder& builder) {
+  const auto set = [&](const char* name, std::chrono::milliseconds time) {
+    builder.AddChannelArgument(name, static_cast<int>(time.count()));
+  };
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options.handshake_timeout);
+  set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_timeout);
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // else the third is not sent
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+}
+
 std::string with_port(const std::string& address, int port) {
   return fmt::format("{}:{}", address.substr(0, address.rfind(':')), port);
 }
@@ -369,7 +381,8 @@ struct ControlServer::Impl {
 };
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address, SessionTable& sessions,
-                                                            SlabLoader& loader, const NodeInfo& info) {
+                                                            SlabLoader& loader, const NodeInfo& info,
+                                                            const ControlOptions& options) {
   // Process-wide switches of gRPC, which have to be set before a server is built. Its own log would put a page of
   // file names beside the one sentence that we say.
   gpr_set_log_function([](gpr_log_func_args*) {});
@@ -382,7 +395,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   quota.Resize(kMaxMemory);
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  bound_connections(options, builder);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(quota);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);

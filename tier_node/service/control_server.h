@@ -25,12 +25,23 @@ struct NodeInfo {
   std::string machine;  // "x86_64"
 };
 
+// How long a client's connection may be of no use. A call that has begun is not bounded here: it may take as long as it
+// needs, and so may a client that never sends all of one, as long as it sends something or answers pings: it holds its
+// connection and at most 128 calls on it, no thread and no session.
+struct ControlOptions {
+  std::chrono::milliseconds handshake_timeout{5'000};   // until both ends have said HTTP/2 and their settings
+  std::chrono::milliseconds idle_timeout{120'000};      // without a call; a coordinator connects again for the next one
+  std::chrono::milliseconds keepalive_time{30'000};     // without a byte from the client: it is sent a ping
+  std::chrono::milliseconds keepalive_timeout{20'000};  // without the answer: the connection and its calls end
+};
+
 class ControlServer {
  public:
   // Listens on `address`, a numeric HOST:PORT; port 0: the system's choice. All is borrowed and outlives it.
   // kIo: the address cannot be bound; the text names it.
   static Result<std::unique_ptr<ControlServer>> start(const std::string& address, SessionTable& sessions,
-                                                      SlabLoader& loader, const NodeInfo& info);
+                                                      SlabLoader& loader, const NodeInfo& info,
+                                                      const ControlOptions& options = {});
   // Ends calls in progress and waits for them.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

@@ -128,9 +128,7 @@ DataServer::Ready DataServer::wait(bool more_to_do) {
 
 int DataServer::next_timeout_ms() const {
   TimePoint next = accept_after_ > now() ? accept_after_ : TimePoint::max();
-  for (const auto& peer : peers_)
-    if (peer->state() == Peer::State::kMute || peer->state() == Peer::State::kClosing)
-      next = std::min(next, peer->deadline());
+  for (const auto& peer : peers_) next = std::min(next, peer->deadline());
   if (next == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
@@ -218,7 +216,9 @@ bool DataServer::compute_here() {
 }
 
 void DataServer::check_deadline(Peer& peer) {
-  if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
+  if (peer.state() == Peer::State::kOpen) {
+    if (const Status in_time = peer.check_unfinished(options_.frame_time); !in_time.ok()) fail(peer, in_time.error());
+  } else if (peer.state() == Peer::State::kMute && peer.deadline() <= now()) {
     const Error why(ErrorCode::kDeadline, fmt::format("no hello came within {} ms", options_.hello_timeout.count()));
     end_peer(peer, &why);
   } else if (peer.state() == Peer::State::kClosing && peer.deadline() <= now()) {

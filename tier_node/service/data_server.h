@@ -36,6 +36,7 @@ namespace terrace::node {
 
 struct DataServerOptions {
   std::chrono::milliseconds hello_timeout{5'000};  // for connections that say nothing
+  FrameTimeLimit frame_time;                       // after hello, for frames that have begun to come
   std::size_t max_strangers = 64;                  // without a session, those that linger too; the oldest makes room
   std::chrono::milliseconds linger{1'000};         // to send the last words to a connection that ends
   std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops

@@ -21,6 +21,30 @@ std::string Peer::name() const {
   return fmt::format("{} (lane {}, {})", connection_->peer_name(), wire::name(lane_), session_->name());
 }
 
+TimePoint Peer::deadline() const {
+  switch (state_) {
+    case State::kMute:
+    case State::kClosing:
+      return deadline_;
+    case State::kOpen:
+      return frame_deadline_.at();
+    case State::kClosed:
+      break;
+  }
+  return TimePoint::max();
+}
+
+// Frames mostly come whole: the clock is not asked then.
+Status Peer::check_unfinished(const FrameTimeLimit& limit) {
+  const transport::UnfinishedFrame frame = connection_->unfinished();
+  if (frame.bytes == 0) {
+    frame_deadline_.clear();
+    return {};
+  }
+  const Status in_time = frame_deadline_.check(frame, limit, std::chrono::steady_clock::now());
+  return in_time.ok() ? in_time : in_time.error().in(fmt::format("lane {}", wire::name(lane_)));
+}
+
 void Peer::open(SessionRef session, wire::Lane lane) {
   session_ = std::move(session);
   lane_ = lane;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/transport/connection.h"
+#include "tier_node/service/frame_deadline.h"
 #include "tier_node/service/out_frame.h"
 #include "tier_node/service/work.h"
 #include "tier_node/session/session.h"
@@ -34,8 +35,8 @@ class Peer {
   // Whether the last wait found that its descriptor has something to say.
   bool ready() const { return ready_; }
   void set_ready(bool ready) { ready_ = ready; }
-  // Of kMute: for the hello; of kClosing: for the rest.
-  TimePoint deadline() const { return deadline_; }
+  // Of kMute: for the hello; of kOpen: for the frame that has begun to come; of kClosing: for the rest. max(): none.
+  TimePoint deadline() const;
   std::string name() const;  // "127.0.0.1:50122 (lane latency, session 00ab.. of box7)"
 
   // kMute -> kOpen: sends the welcome with the lane's first grant.
@@ -45,6 +46,9 @@ class Peer {
   // -> kClosing without a word: kClosed comes as the next event, which no descriptor announces.
   void abort();
   bool aborted() const { return state_ == State::kClosing && deadline_ == TimePoint::max(); }
+
+  // Of kOpen, after the connection was polled. kDeadline: the frame that has begun to come is too slow; names the lane.
+  Status check_unfinished(const FrameTimeLimit& limit);
 
   // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted. kCorrupt: its sequence does not rise.
   Status take_credit(std::uint64_t bytes, std::uint64_t sequence);
@@ -88,7 +92,8 @@ class Peer {
   std::unique_ptr<transport::Connection> connection_;
   FramePool& frames_;
   State state_ = State::kMute;
-  TimePoint deadline_;
+  TimePoint deadline_;            // of kMute and kClosing
+  FrameDeadline frame_deadline_;  // of kOpen
   SessionRef session_;
   wire::Lane lane_ = wire::Lane::kLatency;
   LaneCredit granted_;               // that the peer may still use

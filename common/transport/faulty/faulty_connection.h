@@ -30,6 +30,7 @@ class FaultyConnection final : public Connection {
   short wait_events() override;
   void close() override;
   const Error& close_reason() const override { return reason_; }
+  UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
   TransportStats stats() const override { return inner_->stats(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 

@@ -57,6 +57,7 @@ class LoopbackConnection final : public Connection {
 
   void close() override { close_because(Error(ErrorCode::kPeerGone, peer_name_ + ": closed by this side")); }
   const Error& close_reason() const override { return reason_; }
+  UnfinishedFrame unfinished() const override { return {}; }
   TransportStats stats() const override { return stats_; }
   std::string peer_name() const override { return peer_name_; }
 

@@ -48,6 +48,7 @@ class RecordingConnection final : public Connection {
   short wait_events() override { return inner_->wait_events(); }
   void close() override { inner_->close(); }
   const Error& close_reason() const override { return inner_->close_reason(); }
+  UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
   TransportStats stats() const override { return inner_->stats(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 

@@ -30,6 +30,7 @@ class ReplayConnection final : public Connection {
   short wait_events() override;
   void close() override;
   const Error& close_reason() const override { return reason_; }
+  UnfinishedFrame unfinished() const override { return {}; }
   TransportStats stats() const override { return stats_; }
   std::string peer_name() const override;
 

@@ -34,7 +34,9 @@ class FrameReader {
   // For frames whose header next_frame() has not looked at yet. At most the window counts.
   void set_largest_frame(std::uint64_t bytes) { largest_frame_ = std::min(bytes, window_); }
   // Bytes of a frame whose rest is missing.
-  std::uint64_t bytes_of_unfinished() const { return filled_ + ahead_end_ - ahead_begin_; }
+  std::uint64_t bytes_of_unfinished() const { return filled_ + ahead_bytes(); }
+  // Of the whole frame; 0 until next_frame() has seen its header.
+  std::uint64_t length_of_unfinished() const { return frame_.size(); }
 
  private:
   // Enough for most decode batches and replies; a larger frame copies at most so much.

@@ -103,6 +103,10 @@ class TcpConnection final : public Connection {
 
   void close() override { close_because(Error(ErrorCode::kPeerGone, peer_name_ + ": closed by this side")); }
   const Error& close_reason() const override { return reason_; }
+  UnfinishedFrame unfinished() const override {
+    if (state_ >= State::kClosed || frames_ready_ || reader_.window_full()) return {};
+    return {stats_.frames_received, reader_.bytes_of_unfinished(), reader_.length_of_unfinished()};
+  }
   TransportStats stats() const override { return stats_; }
   std::string peer_name() const override { return peer_name_; }
 

@@ -1,5 +1,7 @@
 #include "coordinator/sampler/grammar/grammar.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "coordinator/sampler/grammar/automaton.h"
@@ -12,9 +14,14 @@ namespace {
 
 Result<std::shared_ptr<const Grammar>> make(const grammar::Rules& rules) {
   TERRACE_ASSIGN_OR_RETURN(auto automaton, grammar::Automaton::compile(rules));
+  // What cannot even begin is an error now, not at the first token.
   grammar::StateSets sets(*automaton);
-  sets.start();
+  const grammar::SetId start = sets.start();
   TERRACE_RETURN_IF_ERROR(sets.status());
+  if (start == grammar::StateSets::kDead)
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("the grammar: its rules call each other deeper than {} before the first character",
+                             grammar::StateSets::kMaxDepth));
   return std::make_shared<const Grammar>(std::move(automaton));
 }
 

@@ -184,7 +184,9 @@ Result<std::optional<Expression>> number_range(const std::optional<Bound>& minim
   const Bound smallest{{true, "1000000000", ""}, true};
   const Bound low = minimum.value_or(smallest);
   const Bound high = maximum.value_or(largest);
-  const std::size_t whole = std::max(low.value.whole.size(), high.value.whole.size());
+  constexpr std::size_t kUsualWhole = 9;  // digits of what is below the usual bounds
+  const auto whole_digits = [](const std::optional<Bound>& b) { return b ? b->value.whole.size() : kUsualWhole; };
+  const std::size_t whole = std::max(whole_digits(minimum), whole_digits(maximum));
   const std::size_t fraction = std::max(low.value.fraction.size(), high.value.fraction.size());
   if (whole + fraction > kMaxDigits)
     return Error(ErrorCode::kUnsupported, "bounds of more than 15 digits cannot be held for numbers");

@@ -61,7 +61,7 @@ Result<Json> parse_json(std::string_view text) {
     if (!problem.empty()) return invalid("", problem);
     return json;
   } catch (const nlohmann::json::exception& e) {
-    return invalid("", fmt::format("it is not JSON: {}", e.what()));
+    return invalid("", problem.empty() ? fmt::format("it is not JSON: {}", e.what()) : problem);
   }
 }
 

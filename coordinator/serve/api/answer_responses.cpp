@@ -111,8 +111,9 @@ class ResponsesAnswer final : public SegmentAnswer {
 
   std::string answer_begins(const Timings&) override {
     const Json begun = response("in_progress", Json::array());
-    return numbered("response.created", {{"response", begun}}) +
-           numbered("response.in_progress", {{"response", begun}});
+    std::string bytes = numbered("response.created", {{"response", begun}});
+    bytes += numbered("response.in_progress", {{"response", begun}});
+    return bytes;
   }
 
   std::string segment_begins(const Choice& choice, std::size_t index) override {
@@ -146,11 +147,12 @@ class ResponsesAnswer final : public SegmentAnswer {
     } else {
       Json fields{{"text", segment.text}};
       if (segment.kind == Delta::Kind::kContent) fields["logprobs"] = Json::array();
-      bytes = about(choice, index, std::string(prefix(segment)) + ".done", std::move(fields)) +
-              about(choice, index, "response.content_part.done", {{"part", part(segment, segment.text)}});
+      bytes = about(choice, index, std::string(prefix(segment)) + ".done", std::move(fields));
+      bytes += about(choice, index, "response.content_part.done", {{"part", part(segment, segment.text)}});
     }
-    return bytes + numbered("response.output_item.done",
-                            {{"output_index", index}, {"item", item(choice, segment, "completed", false)}});
+    bytes += numbered("response.output_item.done",
+                      {{"output_index", index}, {"item", item(choice, segment, "completed", false)}});
+    return bytes;
   }
 
   std::string answer_ends(const Choice& choice) override {

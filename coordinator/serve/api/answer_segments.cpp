@@ -25,13 +25,17 @@ std::string SegmentAnswer::delta_events(Choice& choice, const std::vector<Delta>
 
 std::string SegmentAnswer::piece_events(Choice& choice, std::string_view, const std::vector<Delta>& deltas,
                                         const Timings& so_far) {
-  return begin(choice, so_far) + delta_events(choice, deltas);
+  std::string bytes = begin(choice, so_far);  // events are numbered: one statement each
+  bytes += delta_events(choice, deltas);
+  return bytes;
 }
 
 std::string SegmentAnswer::end_events(Choice& choice, const std::vector<Delta>& deltas) {
-  std::string bytes = begin(choice, choice.timings) + delta_events(choice, deltas);
+  std::string bytes = begin(choice, choice.timings);
+  bytes += delta_events(choice, deltas);
   if (choice.n_opened > 0) bytes += segment_ends(choice, choice.n_opened - 1);
-  return bytes + answer_ends(choice);
+  bytes += answer_ends(choice);
+  return bytes;
 }
 
 }  // namespace terrace::serve::api

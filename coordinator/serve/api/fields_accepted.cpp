@@ -35,6 +35,7 @@ const ReadableRow kRows[] = {
     neutral("verbosity", kOnChat, R"(["medium"])"),
     neutral("best_of", kOnText, "[1]"),
     neutral("suffix", kOnText, R"([""])"),
+    neutral("stream_options", kOnResponses, R"([{}, {"include_obfuscation": false}])"),
     neutral("background", kOnResponses, "[false]"),
     neutral("include", kOnResponses, "[[]]"),
     neutral("top_logprobs", kOnResponses, "[0]"),

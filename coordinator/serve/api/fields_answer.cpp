@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kGenerating = kOnChat | kOnText | kOnCompletion | kOnResponses | kOnMessages;
 constexpr std::uint32_t kLlama = kOnChat | kOnText | kOnCompletion;
-constexpr std::uint32_t kMaxProbs = 1000;      // of llama-server's n_probs
+constexpr std::uint32_t kMaxProbs = 100;       // of llama-server's n_probs
 constexpr std::uint32_t kMaxTopLogprobs = 20;  // as OpenAI has it
 constexpr std::size_t kMaxResponseFields = 64;
 
@@ -62,11 +63,32 @@ Status slot(const Json& value, Ask& ask, const Context& context) {
   return {};
 }
 
+// Of the last object of /completion.
+constexpr std::string_view kFinalFields[] = {"index",
+                                             "content",
+                                             "tokens",
+                                             "id_slot",
+                                             "stop",
+                                             "model",
+                                             "tokens_predicted",
+                                             "tokens_evaluated",
+                                             "prompt",
+                                             "has_new_line",
+                                             "truncated",
+                                             "stop_type",
+                                             "stopping_word",
+                                             "tokens_cached",
+                                             "timings",
+                                             "generation_settings",
+                                             "completion_probabilities"};
+
 Status response_fields(const Json& value, Ask& ask, const Context&) {
   if (!value.is_array() || value.size() > kMaxResponseFields)
     return must_be(fmt::format("an array of at most {} names", kMaxResponseFields), value);
   for (const Json& item : value) {
     TERRACE_ASSIGN_OR_RETURN(std::string name, read_string(item));
+    if (std::ranges::count(kFinalFields, std::string_view(name).substr(0, name.find('/'))) == 0)
+      return Error(ErrorCode::kInvalidArgument, fmt::format("names {}, which the answer does not have", shown(item)));
     ask.response_fields.push_back(std::move(name));
   }
   return {};
@@ -117,7 +139,7 @@ constexpr ReadableRow honoured(std::string_view name, std::uint32_t routes, auto
 
 const ReadableRow kRows[] = {
     honoured("stream", kGenerating, flag<&Ask::stream>, "text/event-stream; false"),
-    honoured("stream_options", kOnChat | kOnText | kOnResponses, stream_options, "{\"include_usage\": true}"),
+    honoured("stream_options", kOnChat | kOnText, stream_options, "{\"include_usage\": true}"),
     honoured("return_progress", kOnChat | kOnCompletion, flag<&Ask::return_progress>,
              "streams tell how much of the prompt is done; false"),
     honoured("timings_per_token", kLlama, flag<&Ask::timings_per_token>, "timings in each chunk; false"),

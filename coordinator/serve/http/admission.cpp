@@ -66,6 +66,18 @@ Reply Admission::error(int status, std::string_view message, std::string_view pa
           .headers = {}};
 }
 
+// Without keys whoever reaches the server may use it, and every web page that this machine's user opens reaches
+// loopback: it could not read the answers, but make the model work and erase slots. Browsers say where a page is from.
+std::optional<Reply> Admission::check_origin(const Request& request) const {
+  const std::string_view origin = request.header("Origin");
+  if (origin.empty() || request.method == "GET" || !options_.keys.empty() || origin_allowed(options_, origin))
+    return std::nullopt;
+  const std::size_t scheme = origin.find("://");
+  if (scheme != std::string_view::npos && origin.substr(scheme + 3) == request.header("Host")) return std::nullopt;
+  return error(403, fmt::format("a page of {} asks; --cors-origin lets pages of other origins ask", origin),
+               request.path);
+}
+
 std::optional<Reply> Admission::check_key(Request& request, std::string_view remote_address, bool needed) const {
   request.client = remote_address;
   if (options_.keys.empty()) return std::nullopt;
@@ -124,6 +136,8 @@ Admission::Decision Admission::decide(const RequestReader::Head& head, std::stri
   Router::Match match = router_.find(request.method, request.path);
   decision.pattern = match.pattern;
   const bool needs_key = match.route == nullptr || match.route->needs_key;
+  decision.refusal = check_origin(request);
+  if (decision.refusal) return decision;
   decision.refusal = check_key(request, remote_address, needs_key);
   // Wrong keys count to their address, so that they cannot be tried at full speed. Open routes are for monitors.
   if (needs_key)

@@ -39,6 +39,7 @@ class Admission {
   Reply error(int status, std::string_view message, std::string_view path) const;
 
  private:
+  std::optional<Reply> check_origin(const Request& request) const;
   std::optional<Reply> check_key(Request& request, std::string_view remote_address, bool needed) const;
   std::optional<Reply> check_rate(const Request& request, std::chrono::steady_clock::time_point now);
   Reply no_route(const Request& request, const Router::Match& match, bool options_asked) const;

@@ -1,6 +1,9 @@
 #include "coordinator/serve/http/connection.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <asio/buffer.hpp>
@@ -13,8 +16,8 @@ namespace terrace::serve::http {
 namespace {
 
 constexpr std::size_t kReadAhead = 4 << 10;  // bytes of input beyond the longest head
-constexpr Milliseconds kLinger{1000};
-constexpr std::uint64_t kMaxDiscarded = 1 << 20;  // bytes of a refused request that are still listened to
+constexpr Milliseconds kLinger{2000};
+constexpr std::uint64_t kMaxDiscarded = 64 << 20;  // bytes of a refused request that are still listened to
 
 constexpr std::string_view kNoBodyRoom =
     "the bodies of other requests take all memory that is set aside for them; try again later";
@@ -34,6 +37,10 @@ Connection::Connection(asio::io_context& io, int file_descriptor, bool is_v6, Co
   remote_ = is_v6 ? fmt::format("[{}]:{}", remote_address_, endpoint.port())
                   : fmt::format("{}:{}", remote_address_, endpoint.port());
   socket_->set_option(asio::ip::tcp::no_delay(true), ignored);
+  // A machine that is gone without a word acknowledges nothing: without this the system tries for a quarter of an hour.
+  socket_->set_option(asio::socket_base::keep_alive(true), ignored);
+  const int give_up_ms = static_cast<int>(host.options().write_timeout.count());
+  ::setsockopt(socket_->native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof(give_up_ms));
   socket_->non_blocking(true, ignored);
 }
 

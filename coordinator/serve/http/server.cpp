@@ -127,7 +127,9 @@ Status AsioServer::listen() {
     return Error(ErrorCode::kIo, fmt::format("{}:{}: {}: {}", options_.host, options_.port, what, error.message()));
   };
   if (error || found.empty()) return failed("no address to listen on");
-  const tcp::endpoint endpoint = *found.begin();
+  // Of a name that stands for both ("localhost") the address that more clients try first.
+  const auto v4 = std::ranges::find_if(found, [](const auto& entry) { return entry.endpoint().address().is_v4(); });
+  const tcp::endpoint endpoint = v4 != found.end() ? v4->endpoint() : found.begin()->endpoint();
   acceptor_.open(endpoint.protocol(), error);
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);

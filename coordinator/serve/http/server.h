@@ -7,8 +7,9 @@
 //
 // One thread serves every connection and never waits for anything; `workers` threads run handlers. Requests of one
 // connection are answered one after the other. Before a byte of a body is read, the head has passed, in this order:
-// syntax and limits (400, 431, 501, 505), CORS preflight, keys (401), the rate (429), set_unavailable(), the routes
-// (404) and the body's limit (413). A request that is refused before its body was read ends its connection.
+// syntax and limits (400, 431, 501, 505), CORS preflight, pages of other origins (403), keys (401), the rate (429),
+// set_unavailable(), the routes (404) and the body's limit (413). A request that is refused before its body was read
+// ends its connection.
 //
 // A client that goes away is noticed at once, also while nothing is being sent: the server always reads. A client that
 // closes its sending half while its request is being worked on counts as gone.
@@ -87,7 +88,7 @@ struct ServerOptions {
   std::string server_name = "terrace";
   ApiKeys keys;                           // none: nobody is asked for one
   std::vector<std::string> cors_origins;  // pages of these may ask: "https://chat.example", or "*"; empty: CORS is off
-  std::uint32_t workers = 2;
+  std::uint32_t workers = 4;
 
   std::uint32_t max_connections = 1024;       // one more gets a 503 that says so
   std::uint32_t max_header_bytes = 16 << 10;  // request line and headers

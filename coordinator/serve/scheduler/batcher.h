@@ -37,8 +37,9 @@ class Batcher {
   // Ends a request that runs; another id is ignored.
   void end(RequestId id, EndReason reason);
   void end_all(EndReason reason);
-  // Takes one step, if anything runs.
-  void step();
+  // Decides what the next step computes. False: nothing. Then comes the step, and nothing between them but describe().
+  bool plan_step();
+  void take_step();
   // Requests that have ended since the last call.
   std::span<const RequestId> take_ended();
 
@@ -85,7 +86,7 @@ class Batcher {
   std::optional<Source> find_source(const Slot& slot) const;
   bool waits_for_prefix(const Slot& slot, std::uint32_t have) const;
   void give_stream(Slot& slot);
-  void plan();
+  void plan_rows();
   void add_rows(Slot& slot);
   Result<arch::StepResult> run_rows();
   bool make_room();

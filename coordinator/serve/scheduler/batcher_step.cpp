@@ -6,11 +6,14 @@
 
 namespace terrace::serve {
 
-void Batcher::step() {
+bool Batcher::plan_step() {
   sort_by_age();
   give_streams();
-  plan();
-  if (rows_.empty()) return;
+  plan_rows();
+  return !rows_.empty();
+}
+
+void Batcher::take_step() {
   const auto begin = Clock::now();
   const Result<arch::StepResult> result = run_rows();
   const auto end = Clock::now();
@@ -101,7 +104,7 @@ void Batcher::give_stream(Slot& slot) {
 // ---- rows
 // ------------------------------------------------------------------------------------------------------------
 
-void Batcher::plan() {
+void Batcher::plan_rows() {
   rows_.clear();
   prompts_.clear();
   n_decoding_ = n_prompt_rows_ = 0;
@@ -142,7 +145,7 @@ Result<arch::StepResult> Batcher::run_rows() {
   for (;;) {
     Result<arch::StepResult> result = trunk_.step(rows_);
     if (result.ok() || result.error().code() != ErrorCode::kOutOfMemory || !make_room()) return result;
-    plan();
+    plan_rows();
   }
 }
 

@@ -293,8 +293,10 @@ void ThreadedScheduler::thread_main() {
     carry_out_orders();
     start_jobs();
     end_late_runs();
+    const bool has_rows = batcher_.plan_step();
     publish();
-    batcher_.step();
+    if (!has_rows) continue;
+    batcher_.take_step();
     publish();
     note_ended();
   }
@@ -372,38 +374,6 @@ Result<std::unique_ptr<Scheduler>> Scheduler::make(SchedulerParts parts, Schedul
   } catch (const std::system_error& error) {
     return Error(ErrorCode::kOutOfMemory, fmt::format("the scheduler's thread cannot be started: {}", error.what()));
   }
-}
-
-const char* name(EndReason reason) {
-  switch (reason) {
-    case EndReason::kEos:
-      return "eos";
-    case EndReason::kLimit:
-      return "limit";
-    case EndReason::kStop:
-      return "stop";
-    case EndReason::kContext:
-      return "context";
-    case EndReason::kCancelled:
-      return "cancelled";
-    case EndReason::kStopping:
-      return "stopping";
-  }
-  return "unknown";
-}
-
-const char* name(SlotState state) {
-  switch (state) {
-    case SlotState::kIdle:
-      return "idle";
-    case SlotState::kWaiting:
-      return "waiting";
-    case SlotState::kPrompt:
-      return "prompt";
-    case SlotState::kDecoding:
-      return "decoding";
-  }
-  return "unknown";
 }
 
 }  // namespace terrace::serve

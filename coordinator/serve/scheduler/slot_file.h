@@ -1,4 +1,4 @@
-// The file of a saved slot: its tokens, and their keys and values (docs/formats.md 4).
+// The file of a saved slot: its tokens, and their keys and values (docs/formats.md 9).
 #pragma once
 
 #include <cstddef>

@@ -61,13 +61,15 @@ legs::SessionModel GateModel::session_model(const std::vector<kernels::ExpertKer
 }
 
 GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
-                                 std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes)
+                                 std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes,
+                                 std::uint32_t max_streams)
     : model_(model),
       host_(owners, lookup, std::move(host_kernels), model.serial, model.ops),
       legs_(with_host(host_, nodes)),
       dispatcher_(owners, legs_, model.kernels, model.experts.top_k, model.serial, model.ops) {
   arch::TrunkOptions options;
   options.max_rows = kMaxRows;
+  options.max_streams = max_streams;
   options.shift = model.experts.shift;
   trunk_ = must(arch::make_trunk(model.file, options, dispatcher_, model.serial));
 }

@@ -42,7 +42,8 @@ class GateCoordinator {
  public:
   // Everything is borrowed but the kernels, which are the host leg's.
   GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
-                  std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {});
+                  std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {},
+                  std::uint32_t max_streams = 1);
 
   arch::Trunk& trunk() { return *trunk_; }
   GateRun run(const std::vector<std::int32_t>& prompt, std::uint32_t batch, std::uint64_t max_tokens);

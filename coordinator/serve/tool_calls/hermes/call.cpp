@@ -23,7 +23,7 @@ std::size_t HermesCall::push(std::string_view text, std::vector<Delta>& deltas) 
   while (taken < text.size() && state_ == State::kOpen) {
     const bool was_streaming = streaming_;
     feed(text[taken], deltas);
-    if (state_ != State::kNone && state_ != State::kBroken && was_streaming) streamed += text[taken];
+    if (state_ == State::kOpen && (was_streaming || streaming_)) streamed += text[taken];
     // The last byte of the arguments was fed with streaming_ on; all that came belongs to one delta.
     if (was_streaming && !streaming_) give_arguments(std::exchange(streamed, {}), deltas);
     ++taken;
@@ -65,8 +65,7 @@ void HermesCall::begin_value(char byte, std::vector<Delta>& deltas) {
   if ((byte != '{' && byte != '"') || std::exchange(has_arguments_, true)) return fail();
   if (byte != '{' || name_.empty()) return;
   give_name(deltas);
-  give_arguments("{", deltas);
-  streaming_ = true;
+  streaming_ = true;  // push() gives what comes, this byte included
 }
 
 void HermesCall::end_value(std::vector<Delta>& deltas) {

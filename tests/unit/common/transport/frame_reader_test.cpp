@@ -79,6 +79,7 @@ TEST(FrameReader, UnfinishedFrame_IsCounted) {
   const Bytes cut(bytes.begin(), bytes.begin() + 5000);
   EXPECT_TRUE(read_all(reader, cut, 1000).empty());
   EXPECT_EQ(reader.bytes_of_unfinished(), 5000u);
+  EXPECT_EQ(reader.length_of_unfinished(), bytes.size());
 }
 
 }  // namespace

@@ -59,6 +59,28 @@ TEST(KvCache, ReserveBeyondTheContext_SaysPositionAndContext) {
   EXPECT_EQ(cache.bytes_in_use(), 0u);
 }
 
+TEST(KvCache, SetAside_IsUsedByWhoGrowsAndIsInNobodysUseBefore) {
+  Cache cache(kShape, 10 * kKvBlockPositions, 2);
+  const std::uint32_t stream = cache.open().value();
+  cache.set_aside(stream, 3 * kKvBlockPositions);
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+  ASSERT_TRUE(cache.reserve(stream, 4 * kKvBlockPositions).ok());
+  EXPECT_EQ(cache.bytes_in_use(), 4 * kShape.block_bytes());
+  cache.set_aside(stream, UINT32_MAX);  // the context's end
+  ASSERT_TRUE(cache.reserve(stream, 10 * kKvBlockPositions).ok());
+}
+
+TEST(KvCache, SetAside_TakesNoMoreThanTheLimitLeaves) {
+  Cache cache(kShape, 10 * kKvBlockPositions, 2, 3);
+  const std::uint32_t one = cache.open().value(), two = cache.open().value();
+  ASSERT_TRUE(cache.reserve(one, 2 * kKvBlockPositions).ok());
+  cache.set_aside(two, 10 * kKvBlockPositions);
+  ASSERT_TRUE(cache.reserve(two, 1).ok());
+  EXPECT_EQ(cache.reserve(two, kKvBlockPositions + 1).error().code(), ErrorCode::kOutOfMemory);
+  cache.close(one);
+  EXPECT_TRUE(cache.reserve(two, 3 * kKvBlockPositions).ok());
+}
+
 TEST(KvCache, RollBack_KeepsCommittedPositionsAndFreesTheRest) {
   Cache cache(kShape, kContext, 1);
   const auto stream = *cache.open();

@@ -339,6 +339,30 @@ TEST_P(LaneTest, TrickledBytes_AreNoSignOfLife) {
   expect_error(status.error(), ErrorCode::kPeerGone, "no sign of life");
 }
 
+// A node that stops in the middle of a reply has nothing to answer pings with.
+TEST_P(LaneTest, StopsInTheMiddleOfAReply_PeerGoneAndTold) {
+  if (GetParam() == std::string("loopback")) GTEST_SKIP() << "loopback carries whole frames only";
+  wire::FrameBuilder builder;
+  builder.begin({.type = wire::FrameType::kReply, .lane = wire::Lane::kBulk, .session = kSession, .sequence = 2});
+  const std::vector<std::byte> sums(1000);
+  wire::add_reply(builder, {0, 1, 1, 5}, wire::ReplyForm::kSum, sums, {});
+  std::vector<std::byte> reply;
+  for (const auto part : builder.finish()) reply.insert(reply.end(), part.begin(), part.end());
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, reply.size() - 1}) {
+    FakeNode& node = start([](Peer& peer, const wire::Frame& frame) {
+      if (frame.header.type == wire::FrameType::kHello) mind_manners(peer, frame);
+    });
+    options_.liveness_timeout = 200ms;
+    const auto lane = open();
+    ASSERT_TRUE(lane.ok());
+    node.run([&](auto& peers) {
+      peers.at(0)->send_raw({reply.begin(), reply.begin() + static_cast<std::ptrdiff_t>(bytes)});
+    });
+    expect_error(failure_of(**lane), ErrorCode::kPeerGone,
+                 "no sign of life for 200ms, " + std::to_string(bytes) + " bytes of a frame have come");
+  }
+}
+
 TEST_P(LaneTest, BusyForTheWholeLane_IsASignOfLife) {
   FakeNode& node = start([](Peer& peer, const wire::Frame& frame) { mind_manners(peer, frame); });
   const auto lane = open();

@@ -104,15 +104,9 @@ class HostileClient : public ::testing::Test {
 
   TestFrame batch_frame(const wire::FrameHeader& header, std::uint32_t n_rows = 3) const {
     const TestBatch batch(model_, 0, n_rows, 2, kSeed);
-    wire::BatchInfo info;
-    info.n_rows = n_rows;
-    info.n_pairs = static_cast<std::uint32_t>(batch.pairs.size());
-    info.n_ranges = 1;
-    info.d_model = batch.d_model();
-    info.gate_class = info.up_class = batch.kernels.gate_class();
     TestFrame frame{header, {}};
     frame.header.epoch = 1;
-    frame.sections = {{SectionTag::kBatch, 0, bytes_of(info)},
+    frame.sections = {{SectionTag::kBatch, 0, bytes_of(batch.info())},
                       {SectionTag::kRows, 0, batch.gate_rows},
                       {SectionTag::kPairs, 0, bytes_of(batch.pairs)},
                       {SectionTag::kRanges, 0, bytes_of(batch.ranges)}};

@@ -74,15 +74,9 @@ class LaneClient {
     wire::FrameHeader head = header(wire::FrameType::kBatch);
     head.layer = batch.layer;
     head.epoch = epoch;
-    wire::BatchInfo info;
-    info.n_rows = batch.n_rows;
-    info.n_pairs = static_cast<std::uint32_t>(batch.pairs.size());
-    info.n_ranges = static_cast<std::uint32_t>(batch.ranges.size());
-    info.d_model = batch.d_model();
+    wire::BatchInfo info = batch.info();
     info.form = form;
     info.priority = priority;
-    info.gate_class = batch.kernels.gate_class();
-    info.up_class = batch.kernels.up_class();
     builder_.begin(head);
     wire::add_batch(builder_, info, batch.gate_rows, batch.up_rows, batch.pairs, batch.ranges);
     send();

@@ -105,6 +105,17 @@ struct TestBatch {
   }
 
   std::uint32_t d_model() const { return kernels.shape.d_model; }
+  // What a frame says of it: sums, as decode.
+  wire::BatchInfo info() const {
+    wire::BatchInfo info;
+    info.n_rows = n_rows;
+    info.n_pairs = static_cast<std::uint32_t>(pairs.size());
+    info.n_ranges = static_cast<std::uint32_t>(ranges.size());
+    info.d_model = d_model();
+    info.gate_class = kernels.gate_class();
+    info.up_class = kernels.up_class();
+    return info;
+  }
 
   // [n_rows, d_model]
   std::vector<std::int64_t> expected(const TinyModel& model) const {

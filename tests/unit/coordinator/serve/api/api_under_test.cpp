@@ -111,7 +111,8 @@ const char* const kTemplate =
     "{%- if reasoning_effort %}<|im_start|>effort {{ reasoning_effort }}<|im_end|>\n{% endif %}"
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
     "{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
-    "{%- for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>\n"
+    "{%- for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>{{ "
+    "'\n' }}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}";
 

@@ -101,7 +101,7 @@ TEST(Props, TellWhatTheTemplateCan) {
 
 TEST(ServerErrors, HaveTheTypeOfTheirStatus) {
   EXPECT_EQ(Json::parse(server_error(401, "Invalid API Key").body),
-            Json::parse(R"({"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}})"));
+            Json::parse(R"({"error": {"code": 401, "message": "Invalid API Key", "type": "authentication_error"}})"));
   EXPECT_EQ(server_error(503, "Loading model").retry_after_s.has_value(), true);
   EXPECT_EQ(Json::parse(server_error(404, "x", dialect_of("/v1/messages/count_tokens")).body)["error"]["type"],
             "not_found_error");

@@ -17,11 +17,8 @@ class HttpDisconnect : public ::testing::TestWithParam<std::tuple<Leaves, When>>
 
 TEST_P(HttpDisconnect, IsNoticedAtOnce_AndToldOnce) {
   const auto [how, when] = GetParam();
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", "{}"));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   std::atomic<int> told = 0;
   exchange->on_gone([&] { ++told; });
   if (when == When::kWhileItStreams) {
@@ -50,11 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Each, HttpDisconnect,
                                             ::testing::Values(When::kBeforeTheAnswer, When::kWhileItStreams)));
 
 TEST(HttpDisconnectAfter, CompleteAnswer_IsNoLeaving) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", "{}"));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   std::atomic<int> told = 0;
   exchange->on_gone([&] { ++told; });
   exchange->reply({.body = "done"});

@@ -169,6 +169,22 @@ TEST(HttpServer, OtherOrigins_AreLetInOnlyWhereNamed) {
   EXPECT_EQ(client.read().header("Access-Control-Allow-Origin"), "");
 }
 
+TEST(HttpServer, WithoutKeys_PagesOfOtherOriginsMayNotAsk) {
+  ServerOptions options = test_options();
+  options.cors_origins = {"https://chat.example"};
+  const auto server = start(options);
+  Client client(server->port());
+  for (const char* origin : {"https://evil.example", "null", "https://t.evil", "t"}) {
+    Client page(server->port());
+    page.send(post("/echo", "x", std::string("Origin: ") + origin + "\r\n"));
+    EXPECT_EQ(page.read().status, 403) << origin;
+  }
+  for (const char* origin : {"http://t", "https://chat.example"}) {  // our own page: its host is the request's
+    client.send(post("/echo", "x", std::string("Origin: ") + origin + "\r\n"));
+    EXPECT_EQ(client.read().status, 200) << origin;
+  }
+}
+
 TEST(HttpServer, AboveTheRate_Is429WithATimeToWait) {
   ServerOptions options = test_options();
   options.requests_per_second = 0.001;

@@ -13,11 +13,8 @@ namespace terrace::serve::http {
 namespace {
 
 TEST(HttpStop, OpenStream_IsWaitedFor) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   exchange->begin_stream({});
   server->drain();
   std::jthread ends([&] {
@@ -33,11 +30,8 @@ TEST(HttpStop, OpenStream_IsWaitedFor) {
 }
 
 TEST(HttpStop, PatienceOver_CutsWhatIsLeft_AndTellsIt) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   std::atomic<int> told = 0;
   exchange->on_gone([&] { ++told; });
   exchange->begin_stream({});

@@ -16,11 +16,8 @@ namespace terrace::serve::http {
 namespace {
 
 TEST(HttpStream, Pieces_ArriveOneByOne_WithTheHeadersOfStreams) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", "{}"));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   EXPECT_EQ(exchange->request().body, "{}");
   ASSERT_TRUE(exchange->begin_stream({}));
   const Answer head = client.read(true);
@@ -41,11 +38,8 @@ TEST(HttpStream, Pieces_ArriveOneByOne_WithTheHeadersOfStreams) {
 }
 
 TEST(HttpStream, FirstAnswerCounts) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   exchange->reply({.status = 400, .body = "no"});
   EXPECT_FALSE(exchange->begin_stream({}));
   exchange->reply({.body = "yes"});
@@ -53,11 +47,8 @@ TEST(HttpStream, FirstAnswerCounts) {
 }
 
 TEST(HttpStream, ManyThreads_EachPieceArrivesWholeAndInItsThreadsOrder) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   exchange->begin_stream({});
   std::vector<std::jthread> writers;
   for (int w = 0; w < 4; ++w)
@@ -75,13 +66,10 @@ TEST(HttpStream, ManyThreads_EachPieceArrivesWholeAndInItsThreadsOrder) {
 }
 
 TEST(HttpStream, Silence_IsFilledWithPings) {
-  Streams streams;
   ServerOptions options = test_options();
   options.ping_after = Milliseconds(1);  // at each look at the clock
-  const auto server = start(options, streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one(options);
+  auto& [streams, server, client, exchange] = one;
   exchange->begin_stream({.ping = ": p\n\n"});
   client.read(true);
   EXPECT_TRUE(client.read_bytes(20).starts_with("5\r\n: p\n\n\r\n5\r\n: p\n\n\r\n"));
@@ -103,11 +91,8 @@ TEST(HttpStream, Http10_GetsTheBytesAsTheyAre) {
 }
 
 TEST(HttpStream, Unfinished_IsSeenToBeCut) {
-  Streams streams;
-  const auto server = start(test_options(), streams.router());
-  Client client(server->port());
-  client.send(post("/stream", ""));
-  auto exchange = streams.next();
+  OneStream one;
+  auto& [streams, server, client, exchange] = one;
   exchange->begin_stream({});
   exchange->write("data: 1\n\n");
   exchange.reset();
@@ -117,13 +102,10 @@ TEST(HttpStream, Unfinished_IsSeenToBeCut) {
 }
 
 TEST(HttpStream, ClientThatDoesNotRead_IsCutOff_OthersAreServed) {
-  Streams streams;
   ServerOptions options = test_options();
   options.max_unsent = 64 << 10;
-  const auto server = start(options, streams.router());
-  Client mute(server->port(), 4096);
-  mute.send(post("/stream", ""));
-  const auto stuck = streams.next();
+  OneStream one(options, 4096);
+  auto& [streams, server, mute, stuck] = one;
   stuck->begin_stream({});
   std::atomic<int> told = 0;
   stuck->on_gone([&] { ++told; });
@@ -147,14 +129,11 @@ TEST(HttpStream, ClientThatDoesNotRead_IsCutOff_OthersAreServed) {
 }
 
 TEST(HttpStream, ClientThatStopsReading_IsCutOffByTimeToo) {
-  Streams streams;
   ServerOptions options = test_options();
   options.write_timeout = Milliseconds(200);
   options.max_unsent = 64 << 20;
-  const auto server = start(options, streams.router());
-  Client mute(server->port(), 4096);
-  mute.send(post("/stream", ""));
-  const auto exchange = streams.next();
+  OneStream one(options, 4096);
+  auto& [streams, server, mute, exchange] = one;
   std::atomic<bool> told = false;
   exchange->on_gone([&] { told = true; });
   exchange->begin_stream({});

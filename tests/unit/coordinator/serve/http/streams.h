@@ -41,4 +41,18 @@ class Streams {
   std::deque<std::shared_ptr<Exchange>> waiting_;
 };
 
+// A server with one request to /stream whose answer is still to come. A plain struct: tests take it apart.
+struct OneStream {
+  Streams streams;
+  std::unique_ptr<Server> server;
+  Client client;
+  std::shared_ptr<Exchange> exchange;
+
+  explicit OneStream(ServerOptions options = test_options(), int receive_buffer = 0)
+      : server(start(std::move(options), streams.router())), client(server->port(), receive_buffer) {
+    client.send(post("/stream", "{}"));
+    exchange = streams.next();
+  }
+};
+
 }  // namespace terrace::serve::http

@@ -34,7 +34,7 @@ class BatchedRequests {
       batcher_.start(std::move(queue_.front()));
       queue_.pop_front();
     }
-    batcher_.step();
+    if (batcher_.plan_step()) batcher_.take_step();
     (void)batcher_.take_ended();
   }
   void cancel(std::size_t index) {

@@ -235,6 +235,40 @@ TEST_F(BatcherTest, OneStreamOfAFullContext_HasRoomInTheLeastCache) {
   EXPECT_EQ(batched.heard(1).reason(), EndReason::kContext);
 }
 
+// ---- slots' sequences
+// ------------------------------------------------------------------------------------------------
+
+TEST_F(BatcherTest, SlotThatRuns_IsNeitherErasedNorReplaced) {
+  BatchedRequests batched(model_, with(1));
+  const Request request = request_for(some_tokens(20, 1), 6);
+  batched.submit(request);
+  step_until(batched, 0, 2);
+  EXPECT_EQ(batched.batcher().erase(0).error().code(), ErrorCode::kBusy);
+  const auto stream = batched.batcher().make_room_for(3);
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(batched.batcher().adopt(0, {.stream = *stream, .tokens = {5, 6, 7}, .slot = 0}).error().code(),
+            ErrorCode::kBusy);
+  ASSERT_TRUE(batched.run_to_the_end());
+  EXPECT_EQ(batched.heard(0).answer(), alone(request));
+  EXPECT_EQ(*batched.batcher().erase(0), 25u);
+  EXPECT_EQ(batched.status().cache_bytes, 0u);
+}
+
+TEST_F(BatcherTest, SnapshotOfARunningSlot_StaysAsItWasWhileTheSlotGoesOn) {
+  BatchedRequests batched(model_, with(1));
+  const Request request = request_for(some_tokens(20, 1), 30);
+  batched.submit(request);
+  step_until(batched, 0, 5);
+  const Sequence snapshot = test::value_of(batched.batcher().snapshot(0));
+  EXPECT_EQ(snapshot.tokens.size(), 24u);
+  const auto bytes = model_.trunk().cache().stored(snapshot.stream, 0);
+  const std::vector<std::byte> before(bytes.begin(), bytes.end());
+  ASSERT_TRUE(batched.run_to_the_end());
+  EXPECT_EQ(batched.heard(0).answer(), alone(request));
+  EXPECT_TRUE(std::ranges::equal(before, bytes));
+  batched.batcher().close(snapshot.stream);
+}
+
 // ---- ends and errors
 // -------------------------------------------------------------------------------------------------
 
@@ -317,7 +351,7 @@ TEST_F(BatcherTest, StopString_IsNamedAndNotShown) {
   ASSERT_TRUE(batched.run_to_the_end());
   const auto [expected, reason] = test::tiny_alone().run(request);
   EXPECT_EQ(batched.heard(0).answer(), expected);
-  EXPECT_EQ(name(*batched.heard(0).reason()), reason);
+  EXPECT_EQ(batched.heard(0).reason(), reason);
   if (batched.heard(0).reason() == EndReason::kStop) {
     EXPECT_EQ(batched.heard(0).stopping_word(), request.stops[1]);
   }

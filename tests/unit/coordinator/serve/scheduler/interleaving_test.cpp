@@ -2,7 +2,7 @@
 // it gives its memory back, its logits are those it has alone, to the bit.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <iostream>
 #include <random>
 
 #include "tests/unit/coordinator/serve/scheduler/batched_requests.h"
@@ -34,14 +34,14 @@ class Schedule {
   // Half of them with a cache that the requests cannot all have room in.
   arch::TrunkOptions trunk(const serve::SchedulerOptions& options) {
     const std::uint32_t streams = options.slots + serve::kSpareStreams + between(0, 6);
-    return test::ServedModel::trunk(streams, options.slots + between(1, 40), one_in(2) ? between(9, 14) : 0);
+    return test::ServedModel::trunk(streams, options.slots + between(1, 40), one_in(2) ? between(9, 11) : 0);
   }
   // Of few families, so that prompts begin alike, end in each other, or are equal.
   Request request() {
     std::vector<std::int32_t> prompt = test::some_tokens(between(1, 90), static_cast<std::int32_t>(between(1, 3)));
     const auto tail = test::some_tokens(between(0, 30), static_cast<std::int32_t>(between(4, 9)));
     prompt.insert(prompt.end(), tail.begin(), tail.end());
-    Request request = test::request_for(prompt, one_in(12) ? 0 : between(1, one_in(6) ? 120 : 20));
+    Request request = test::request_for(prompt, one_in(12) ? 0 : between(1, one_in(4) ? 120 : 20));
     if (!one_in(3)) request.sampling.temperature = 0.9f;
     request.sampling.seed = between(0, 3);
     if (one_in(5)) request.sampling.repeat_penalty = 1.3f;
@@ -69,7 +69,7 @@ void run(std::uint64_t seed, Totals& totals) {
     test::BatchedRequests batched(model, options);
     const std::uint32_t n_requests = schedule.between(2, 14);
     while (requests.size() < n_requests || batched.busy()) {
-      if (requests.size() < n_requests && schedule.one_in(4)) {
+      if (requests.size() < n_requests && schedule.one_in(3)) {
         requests.push_back(schedule.request());
         batched.submit(requests.back());
         // Several choices of one prompt.
@@ -95,7 +95,7 @@ void run(std::uint64_t seed, Totals& totals) {
         EXPECT_TRUE(heard.answer().begins(alone)) << "request " << i << ", cancelled";
       } else {
         EXPECT_EQ(heard.answer(), alone) << "request " << i;
-        EXPECT_EQ(name(*heard.reason()), reason) << "request " << i;
+        EXPECT_EQ(heard.reason(), reason) << "request " << i;
       }
     }
     const serve::SchedulerStatus status = batched.status();
@@ -112,6 +112,8 @@ void run(std::uint64_t seed, Totals& totals) {
 TEST(Interleaving, AnySchedule_EachRequestHasTheBitsItHasAlone) {
   Totals totals;
   for (std::uint64_t seed = 1; seed <= 120 && !testing::Test::HasFailure(); ++seed) run(seed, totals);
+  std::cout << "taken over: " << totals.cached << " tokens; computed again: " << totals.preemptions
+            << "; evicted: " << totals.evictions << "; cancelled: " << totals.cancelled << "\n";
   // The schedules do what they are made for.
   EXPECT_GT(totals.cached, 1000u);
   EXPECT_GT(totals.preemptions, 20u);

@@ -1,91 +1,27 @@
-// The scheduler from other threads: queue, cancel, stop, status, saved slots.
+// The scheduler from other threads: queue, cancel, stop, status.
 #include "coordinator/serve/scheduler/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <random>
 #include <thread>
 
 #include "coordinator/sampler/grammar/grammar.h"
-#include "tests/unit/coordinator/serve/scheduler/served_model.h"
+#include "tests/unit/coordinator/serve/scheduler/scheduler_fixture.h"
 
 namespace terrace::serve {
 namespace {
 
 using namespace std::chrono_literals;
 using test::Heard;
+using test::long_request;
 using test::request_for;
+using test::SchedulerTest;
 using test::ServedModel;
 using test::some_tokens;
-
-SchedulerOptions with(std::uint32_t slots, std::uint32_t queue_limit = 64) {
-  SchedulerOptions options;
-  options.slots = slots;
-  options.queue_limit = queue_limit;
-  options.chunk_rows = 8;
-  options.model_hash = "a model";
-  return options;
-}
-
-// Ends only when it is cancelled or stopped, or by itself a good while later.
-Request long_request(std::int32_t seed) {
-  Request request = request_for(some_tokens(5, seed), 240);
-  return request;
-}
-
-class SchedulerTest : public testing::Test {
- protected:
-  std::unique_ptr<Scheduler> make(SchedulerOptions options) {
-    return test::value_of(Scheduler::make(model_.parts(), std::move(options)));
-  }
-  std::shared_ptr<Heard> ask(Scheduler& scheduler, Request request) {
-    auto heard = std::make_shared<Heard>();
-    last_ = test::value_of(scheduler.submit(std::move(request), heard));
-    return heard;
-  }
-  static void expect_alone(Heard& heard, const Request& request) {
-    ASSERT_TRUE(heard.wait_for_end());
-    ASSERT_FALSE(heard.error()) << heard.error()->text();
-    EXPECT_EQ(heard.answer(), test::tiny_alone().run(request).first);
-  }
-  // A prompt that reaches the scheduler's thread while a listener holds it: nothing ends before the test says so.
-  class Gate final : public Listener {
-   public:
-    void on_piece(const Piece&, const Timings&) override {
-      std::unique_lock lock(mutex_);
-      reached_ = true;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return open_; });
-    }
-    void on_end(const End&) override {}
-    void on_error(const Error&, const Timings&) override {}
-    void wait_until_reached() {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return reached_; });
-    }
-    void open() {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-      changed_.notify_all();
-    }
-
-   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool reached_ = false, open_ = false;
-  };
-  std::filesystem::path file(const char* name) const {
-    return std::filesystem::path(testing::TempDir()) / (std::string("scheduler_test-") + name);
-  }
-
-  Serial serial_;
-  ServedModel model_{ServedModel::trunk(8), serial_};
-  RequestId last_ = 0;
-};
+using test::with;
 
 TEST_F(SchedulerTest, Request_GivesWhatItGivesAlone) {
   const auto scheduler = make(with(2));
@@ -212,7 +148,7 @@ TEST_F(SchedulerTest, StopAtOnce_EndsRunningRequestsWithWhatTheyHave) {
   gate->wait_until_reached();
   const auto second = ask(*scheduler, long_request(2));
   std::thread stops([&] { scheduler->stop(0ms); });
-  std::this_thread::sleep_for(1ms);
+  while (!scheduler->status().stopping) std::this_thread::yield();
   gate->open();
   stops.join();
   ASSERT_TRUE(second->is_over());
@@ -312,122 +248,6 @@ TEST_F(SchedulerTest, ManyClientsWithRandomCancels_NoStuckSlotAndNoWrongToken) {
   EXPECT_EQ(status.counters.requests_ended + status.counters.requests_cancelled, status.counters.requests);
   EXPECT_EQ(status.queued, 0u);
   for (const SlotStatus& slot : status.slots) EXPECT_EQ(slot.state, SlotState::kIdle);
-}
-
-// ---- saved slots
-// -----------------------------------------------------------------------------------------------------
-
-TEST_F(SchedulerTest, SavedSlotInANewScheduler_GoesOnWithTheSameBits) {
-  const Request first = request_for(some_tokens(70, 1), 5);
-  Request second = first;
-  second.prompt.resize(60);
-  {
-    const auto scheduler = make(with(1));
-    expect_alone(*ask(*scheduler, first), first);
-    const auto saved = scheduler->save_slot(0, file("kept"));
-    ASSERT_TRUE(saved.ok()) << saved.error().text();
-    EXPECT_EQ(saved->tokens, 74u);
-    EXPECT_EQ(saved->bytes, std::filesystem::file_size(file("kept")));
-  }
-  const auto scheduler = make(with(2));
-  const auto restored = scheduler->restore_slot(1, file("kept"));
-  ASSERT_TRUE(restored.ok()) << restored.error().text();
-  EXPECT_EQ(restored->tokens, 74u);
-  EXPECT_EQ(scheduler->status().slots[1].stored_tokens, 0u);  // told from the next step on
-  const auto heard = ask(*scheduler, second);
-  expect_alone(*heard, second);
-  EXPECT_EQ(heard->timings().cache_n, 59u);
-}
-
-TEST_F(SchedulerTest, SlotIsSavedWhileItRuns) {
-  const auto scheduler = make(with(1));
-  const auto heard = ask(*scheduler, long_request(1));
-  ASSERT_TRUE(heard->wait_for_tokens(40));
-  const auto saved = scheduler->save_slot(0, file("running"));
-  ASSERT_TRUE(saved.ok()) << saved.error().text();
-  EXPECT_GE(saved->tokens, 44u);
-  expect_alone(*heard, long_request(1));
-  ASSERT_TRUE(scheduler->erase_slot(0).ok());
-  ASSERT_TRUE(scheduler->restore_slot(0, file("running")).ok());
-  const auto again = ask(*scheduler, long_request(1));
-  expect_alone(*again, long_request(1));
-}
-
-TEST_F(SchedulerTest, EraseAndRestore_OfASlotThatRuns_AreBusy) {
-  const auto scheduler = make(with(1));
-  const auto gate = std::make_shared<Gate>();
-  ASSERT_TRUE(scheduler->submit(long_request(1), gate).ok());
-  gate->wait_until_reached();
-  std::thread opens([&] {
-    std::this_thread::sleep_for(2ms);
-    gate->open();
-  });
-  const auto erased = scheduler->erase_slot(0);
-  opens.join();
-  if (!erased.ok()) {
-    EXPECT_EQ(erased.error().code(), ErrorCode::kBusy);
-  }
-  EXPECT_EQ(scheduler->erase_slot(1).error().code(), ErrorCode::kInvalidArgument);
-}
-
-TEST_F(SchedulerTest, EmptySlot_CannotBeSavedAndErasingItIsNoError) {
-  const auto scheduler = make(with(2));
-  EXPECT_EQ(scheduler->save_slot(1, file("empty")).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(*scheduler->erase_slot(1), 0u);
-}
-
-// Every byte of the file matters, whatever stands in it.
-TEST_F(SchedulerTest, DamagedFile_IsRefusedAndTheSlotKeepsWhatItHad) {
-  const auto scheduler = make(with(1));
-  const Request request = request_for(some_tokens(40, 1), 2);
-  expect_alone(*ask(*scheduler, request), request);
-  ASSERT_TRUE(scheduler->save_slot(0, file("whole")).ok());
-  std::string bytes;
-  {
-    std::ifstream in(file("whole"), std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const auto restore = [&](const std::string& damaged) {
-    std::ofstream(file("damaged"), std::ios::binary) << damaged;
-    return scheduler->restore_slot(0, file("damaged"));
-  };
-  ASSERT_TRUE(restore(bytes).ok());
-  const std::size_t step = bytes.size() / 200;
-  for (std::size_t at = 0; at < bytes.size(); at += at < 300 ? 1 : step) {
-    std::string damaged = bytes;
-    damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
-    EXPECT_FALSE(restore(damaged).ok()) << "byte " << at;
-  }
-  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{60}, bytes.size() / 2, bytes.size() - 1})
-    EXPECT_FALSE(restore(bytes.substr(0, size)).ok()) << size << " bytes";
-  EXPECT_FALSE(restore(bytes + "x").ok());
-  EXPECT_EQ(scheduler->restore_slot(0, file("absent")).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(scheduler->restore_slot(0, testing::TempDir()).error().code(), ErrorCode::kInvalidArgument);
-  const auto heard = ask(*scheduler, request);
-  expect_alone(*heard, request);
-  EXPECT_EQ(heard->timings().cache_n, 39u);
-}
-
-TEST_F(SchedulerTest, FileOfAnotherModelOrCache_IsRefused) {
-  {
-    const auto scheduler = make(with(1));
-    const Request request = request_for(some_tokens(40, 1), 2);
-    expect_alone(*ask(*scheduler, request), request);
-    ASSERT_TRUE(scheduler->save_slot(0, file("mine")).ok());
-  }
-  SchedulerOptions options = with(1);
-  options.model_hash = "another model";
-  EXPECT_EQ(make(options)->restore_slot(0, file("mine")).error().code(), ErrorCode::kRefused);
-  arch::TrunkOptions trunk = ServedModel::trunk(8);
-  trunk.kv = kernels::KvType::kF32;
-  ServedModel wide(trunk, serial_);
-  const auto scheduler = test::value_of(Scheduler::make(wide.parts(), with(1)));
-  EXPECT_EQ(scheduler->restore_slot(0, file("mine")).error().code(), ErrorCode::kRefused);
-  trunk = ServedModel::trunk(8);
-  trunk.context = 32;
-  ServedModel narrow(trunk, serial_);
-  const auto short_context = test::value_of(Scheduler::make(narrow.parts(), with(1)));
-  EXPECT_EQ(short_context->restore_slot(0, file("mine")).error().code(), ErrorCode::kContextFull);
 }
 
 }  // namespace

@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/app/engine.h"
-#include "coordinator/app/generation.h"
+#include "coordinator/sampler/sampler.h"
 #include "coordinator/serve/scheduler/scheduler.h"
+#include "coordinator/text/text_output.h"
+#include "coordinator/text/vocabulary.h"
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace::test {
@@ -107,37 +108,56 @@ class Heard final : public serve::Listener {
   bool over_twice_ = false;
 };
 
-// Runs requests alone, as `terrace generate` does.
+// A model file's tokenizer, and what its requests give alone: one stream of a trunk, prompt and then token by token, as
+// `terrace generate` runs them (tests/e2e/streams_test.cpp compares with that).
 class AloneRuns {
  public:
   explicit AloneRuns(const std::filesystem::path& model)
-      : engine_(value_of(app::Engine::open(options(model), Environment()))) {}
+      : model_(model, {}, serial_),
+        ops_(value_of(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
+        tokenizer_(value_of(text::Tokenizer::make(value_of(text::vocabulary_from_gguf(model_.file()))))) {}
 
-  const text::Tokenizer& tokenizer() { return *value_of(engine_->tokenizer()); }
-  std::vector<std::int32_t> encode(std::string_view text) { return value_of(tokenizer().encode(text, {})); }
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
 
-  // With the reason's name as generate() has it.
-  std::pair<Answer, std::string> run(const serve::Request& request) {
-    app::GenerationRequest alone;
-    alone.prompt = request.prompt;
-    alone.max_tokens = request.max_tokens;
-    alone.sampling = request.sampling;
-    alone.stops = request.stops;
-    alone.control_as_text = request.control_as_text;
-    alone.hash_logits = true;
-    const app::Generation made = value_of(app::generate(*engine_, alone, [](std::string_view) { return Status(); }));
-    return {{made.tokens, made.logits_xxh3, made.text}, app::name(made.stop_reason)};
+  std::pair<Answer, serve::EndReason> run(const serve::Request& request) {
+    Sequence sequence(model_.trunk());
+    sampler::Sampler sampler(request.sampling, model_.info().vocabulary, ops_);
+    auto output = value_of(text::TextOutput::make(tokenizer_, {.special = request.control_as_text}, request.stops));
+    std::vector<std::int32_t> history = request.prompt;
+    Answer answer;
+    std::optional<serve::EndReason> reason;
+    if (request.max_tokens == 0) reason = serve::EndReason::kLimit;
+    std::vector<float> logits = sequence.feed(request.prompt, model_.trunk().max_rows());
+    while (!reason) {
+      answer.hashes.push_back(XXH3_64bits(logits.data(), logits.size() * sizeof(float)));
+      history.push_back(value_of(sampler.sample(logits, history.size(), history)));
+      answer.tokens.push_back(history.back());
+      if (tokenizer_.is_stop(history.back()) && !request.control_as_text) {
+        reason = serve::EndReason::kEos;
+        break;
+      }
+      const auto out = output.push(history.back());
+      answer.text += out.text;
+      if (out.stopped)
+        reason = serve::EndReason::kStop;
+      else if (tokenizer_.is_stop(history.back()))
+        reason = serve::EndReason::kEos;
+      else if (answer.tokens.size() == request.max_tokens)
+        reason = serve::EndReason::kLimit;
+      else if (history.size() > model_.trunk().context())
+        reason = serve::EndReason::kContext;
+      else
+        logits = sequence.feed(std::span(history).last(1), 1);
+    }
+    if (reason != serve::EndReason::kStop) answer.text += output.finish().text;
+    return {std::move(answer), *reason};
   }
 
  private:
-  static app::ModelOptions options(const std::filesystem::path& model) {
-    app::ModelOptions options;
-    options.model = model;
-    options.threads = 1;
-    options.quiet = true;
-    return options;
-  }
-  std::unique_ptr<app::Engine> engine_;
+  Serial serial_;
+  ModelUnderTest model_;
+  kernels::Ops ops_;
+  text::Tokenizer tokenizer_;
 };
 
 // The tiny model's, made once for a test program.
