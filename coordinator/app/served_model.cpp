@@ -174,7 +174,8 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();
-  backend.dispatcher = &parts->engine->dispatcher();
+  backend.owners = &parts->engine->dispatcher().owners();
+  backend.expert_use = &parts->engine->dispatcher().use();
   backend.slot_dir = options.slot_save_path;
   backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };
   return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));

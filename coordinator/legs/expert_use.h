@@ -1,4 +1,4 @@
-// How often each expert of each layer was used: pairs since the start. One thread counts (the step's), any reads.
+// How often each expert of each layer was asked for: pairs since the start. One thread counts (the step's), any reads.
 #pragma once
 
 #include <atomic>

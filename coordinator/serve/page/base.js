@@ -108,6 +108,7 @@ function plainWords(error) {
 
 const whole = new Intl.NumberFormat("en");
 const oneDecimal = new Intl.NumberFormat("en", {minimumFractionDigits: 1, maximumFractionDigits: 1});
+const threeDigits = new Intl.NumberFormat("en", {maximumSignificantDigits: 3});
 
 function showRate(perSecond) {
   return perSecond >= 100 ? whole.format(Math.round(perSecond)) : oneDecimal.format(perSecond);
@@ -120,13 +121,13 @@ function showBytes(bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return `${unit === 0 ? whole.format(Math.round(bytes)) : oneDecimal.format(bytes)} ${units[unit]}${unit ? "iB" : ""}`;
+  return `${threeDigits.format(bytes)} ${units[unit]}${unit ? "iB" : ""}`;
 }
 
 function showMicroseconds(us) {
-  if (us >= 1e6) return `${oneDecimal.format(us / 1e6)} s`;
-  if (us >= 1e3) return `${oneDecimal.format(us / 1e3)} ms`;
-  return `${whole.format(Math.round(us))} µs`;
+  if (us >= 1e6) return `${threeDigits.format(us / 1e6)} s`;
+  if (us >= 1e3) return `${threeDigits.format(us / 1e3)} ms`;
+  return `${threeDigits.format(us)} µs`;
 }
 
 const showShare = (part, all) => `${oneDecimal.format(all > 0 ? (100 * part) / all : 0)} %`;

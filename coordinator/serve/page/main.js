@@ -34,6 +34,7 @@ class Page {
   #numbers(state) {
     byId("key-form").hidden = true;
     this.tiers.add(state);
+    byId("tiers").classList.remove("stale");
     const nodes = state.legs.filter(({kind}) => kind === "node");
     const lost = nodes.filter(({state: is}) => is !== "ok").length;
     if (state.step_error) this.#state("bad", "Steps fail");
@@ -43,6 +44,7 @@ class Page {
   }
 
   #trouble(error, ms) {
+    byId("tiers").classList.add("stale");
     if (error.status === 401) {
       this.#askForKey();
       this.#state("warn", "Key needed");
@@ -67,7 +69,7 @@ class Page {
       byId("model-name").textContent = props.model_alias;
       byId("model-name").title = props.model_alias;
       this.settings.showDefaults(props.default_generation_settings.params);
-      byId("empty-text").textContent = `${props.model_alias} reads up to ${count(props.default_generation_settings.n_ctx, "token")}. Everything stays between this page and your server.`;
+      byId("empty-text").textContent = `A conversation may have up to ${count(props.default_generation_settings.n_ctx, "token")}. Everything stays between this page and your server.`;
     } catch {
       this.known = false;  // asked again with the next numbers
     }

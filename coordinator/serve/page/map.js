@@ -43,7 +43,7 @@ class ExpertMap {
   get columns() { return this.experts.owners[0]?.length ?? 0; }
 
   draw() {
-    const frame = this.canvas.parentElement.clientWidth;
+    const frame = this.canvas.parentElement.clientWidth - 8;  // its padding, where the outline of the focus shows
     if (!this.experts || !frame || !this.columns) return;
     const {layers, columns} = this;
     const margin = 26;  // for the layers' numbers

@@ -60,7 +60,8 @@ class Poller {
 
 // The last minutes of what the server counts, and rates made of it.
 class History {
-  static kSpan = 300;  // s
+  static kSpan = 300;       // s that are kept
+  static kLeastStep = 250;  // ms between two states: rates of closer ones are noise
 
   constructor() {
     this.states = [];
@@ -69,11 +70,17 @@ class History {
   add(state) {
     const last = this.states.at(-1);
     if (last && (state.at_ms < last.at_ms || state.tokens.made < last.tokens.made)) this.states = [];  // another server
+    if (this.states.length && state.at_ms - this.now.at_ms < History.kLeastStep) return;
     this.states.push(state);
     while (state.at_ms - this.states[0].at_ms > History.kSpan * 1000) this.states.shift();
   }
   get now() {
     return this.states.at(-1);
+  }
+  // Seconds that a chart shows: as many as there are, in a few sizes, so that it does not creep.
+  get span() {
+    const seconds = (this.now.at_ms - this.states[0].at_ms) / 1000;
+    return [60, 120, History.kSpan].find((span) => seconds <= span) ?? History.kSpan;
   }
 
   // [{t: seconds before now, value}] of two neighbours each; of(before, after, seconds) gives null where it has none.

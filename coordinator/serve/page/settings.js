@@ -6,7 +6,7 @@ const kSettings = [
   {name: "top_k", label: "Top-k", min: 0, max: 100000, step: 1, help: "Keep so many tokens; 0 is off."},
   {name: "min_p", label: "Min-p", min: 0, max: 1, step: 0.01, help: "Drop tokens below this part of the likeliest; 0 is off."},
   {name: "seed", label: "Seed", min: 0, max: 4294967295, step: 1, otherwise: "random", help: "The same seed gives the same answer again."},
-  {name: "max_tokens", label: "Max tokens", min: 1, max: 1048576, step: 1, otherwise: "until the model ends", help: "The longest answer."},
+  {name: "max_tokens", label: "Max tokens", min: 1, max: 1048576, step: 1, otherwise: "no limit", help: "The longest answer."},
 ];
 
 class Settings {

@@ -51,14 +51,14 @@ class Tiers {
     const recent = (of) => this.history.recent(Tiers.kRecent, of);
     const step = recent(perUnit((s) => s.steps.seconds, (s) => s.steps.count));
     const figures = [
-      ["Made now", recent(perSecond((s) => s.tokens.made)), (v) => `${showRate(v)} tok/s`],
-      ["Prompts now", recent(perSecond((s) => s.tokens.prompt_computed)), (v) => `${showRate(v)} tok/s`],
-      ["A step", step ?? (steps.count ? steps.seconds / steps.count : null), (v) => showMicroseconds(v * 1e6)],
+      ["Generating", recent(perSecond((s) => s.tokens.made)), (v) => `${showRate(v)} tok/s`],
+      ["Reading prompts", recent(perSecond((s) => s.tokens.prompt_computed)), (v) => `${showRate(v)} tok/s`],
+      ["Time of a step", step ?? (steps.count ? steps.seconds / steps.count : null), (v) => showMicroseconds(v * 1e6)],
       ["Busy slots", slots.total - slots.idle, (v) => `${v} of ${slots.total}`],
       ["Waiting requests", queue.waiting, (v) => `${v} of ${queue.limit}`],
       ["Prompt tokens reused", tokens.prompt_computed + tokens.prompt_cached || null, (v) => showShare(tokens.prompt_cached, v)],
       ["Keys and values", cache.bytes, (v) => (cache.budget_bytes ? `${showBytes(v)} of ${showBytes(cache.budget_bytes)}` : showBytes(v))],
-      ["Tokens made", tokens.made, (v) => whole.format(v)],
+      ["Tokens generated", tokens.made, (v) => whole.format(v)],
     ];
     byId("figures").replaceChildren(...figures.filter(([, value]) => value !== null).map(([name, value, show]) =>
       element("div", {}, element("dt", {}, name), element("dd", {}, show(value)))));
@@ -66,12 +66,12 @@ class Tiers {
 
   #charts(state) {
     this.rates.draw([
-      {name: "made", css: "leg-0", points: this.history.series(perSecond((s) => s.tokens.made))},
+      {name: "generated", css: "leg-0", points: this.history.series(perSecond((s) => s.tokens.made))},
       {name: "of prompts", css: "leg-1", points: this.history.series(perSecond((s) => s.tokens.prompt_computed))},
-    ], History.kSpan);
+    ], this.history.span);
     this.waits.draw(state.legs.map((leg, i) => ({
       name: leg.name, css: legClass(i), points: this.history.series(perUnit((s) => s.legs[i].wait_us, (s) => s.steps.count)),
-    })), History.kSpan);
+    })), this.history.span);
   }
 
   #legs({legs}) {
@@ -100,14 +100,14 @@ class Tiers {
     };
     const traffic = (field) => {
       const rate = recent(perSecond((s) => s.legs[index][field]));
-      return showBytes(leg[field]) + (rate ? `, ${showBytes(rate)}/s` : "");
+      return showBytes(leg[field]) + (rate ? ` · ${showBytes(rate)}/s` : "");
     };
     const rows = [
       ["Experts", `${whole.format(leg.experts)} (${showShare(leg.experts, all.experts)})`],
       ["Pairs", leg.pairs ? `${whole.format(leg.pairs)} (${showShare(leg.pairs, all.pairs)})` : "none yet"],
-      ["Wait a batch", aBatch("wait_us"), showMicroseconds],
-      ["Computing a batch", aBatch("compute_us"), showMicroseconds],
-      node && ["Round trip", aBatch("round_trip_us"), showMicroseconds],
+      ["Wait, a batch", aBatch("wait_us"), showMicroseconds],
+      ["Computing, a batch", aBatch("compute_us"), showMicroseconds],
+      node && ["Round trip, a batch", aBatch("round_trip_us"), showMicroseconds],
       node && ["Sent", traffic("bytes_sent")],
       node && ["Received", traffic("bytes_received")],
       node && ["Experts sent", showBytes(leg.weight_bytes_sent)],

@@ -93,9 +93,9 @@ class Routes {
     add("GET", "/tiers", [&b = backend_, start = std::chrono::steady_clock::now()](const Request& r) {
       const auto at = std::chrono::steady_clock::now() - start;
       http::Reply reply;
-      reply.body = page::tiers_json(b.scheduler->status(), b.dispatcher->owners(),
-                                    r.query_value("experts") == "0" ? nullptr : &b.dispatcher->use(),
-                                    std::chrono::duration_cast<std::chrono::milliseconds>(at));
+      reply.body =
+          page::tiers_json(b.scheduler->status(), *b.owners, r.query_value("experts") == "0" ? nullptr : b.expert_use,
+                           std::chrono::duration_cast<std::chrono::milliseconds>(at));
       return reply;
     });
   }
