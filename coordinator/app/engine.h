@@ -16,10 +16,13 @@
 #include "common/threads/cpus.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
-#include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
+
+namespace terrace::legs {
+class Dispatcher;
+}
 
 namespace terrace::app {
 

@@ -22,6 +22,7 @@
 #include "common/security/sha256.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/app/engine.h"
+#include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/metrics/metrics.h"
 #include "coordinator/text/jinja/template.h"

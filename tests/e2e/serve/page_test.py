@@ -3,8 +3,8 @@ import json
 import tempfile
 import unittest
 
+import server  # noqa: I001  (it finds the two below)
 import programs
-import server
 import support
 
 STORY = "Tell me a story about a penguin."
@@ -17,7 +17,8 @@ class Browser:
 
     def __init__(self, url):
         selenium = support.module("selenium.webdriver")
-        self.by, self.keys = selenium.common.by.By, selenium.common.keys.Keys
+        self.by = support.module("selenium.webdriver.common.by").By
+        self.keys = support.module("selenium.webdriver.common.keys").Keys
         self.actions = selenium.ActionChains
         options = selenium.ChromeOptions()
         options.binary_location = support.tool("chromium")
@@ -28,6 +29,8 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = selenium.Chrome(options=options, service=selenium.ChromeService(support.tool("chromedriver")))
         self.url = url
+        self.driver.get("about:blank")
+        self.requested()  # what the browser opens of its own
 
     def __enter__(self):
         return self
@@ -134,7 +137,7 @@ class Page(unittest.TestCase):
         page.send(STORY)
         first = page.until_answered()
         self.assertTrue(first)
-        self.assertEqual(page.text(".message.user"), STORY)
+        self.assertEqual(page.text(".message.user .text"), STORY)
         self.assertIn("12 tokens", page.text(".message-foot"))
         self.assertIn("Cut at the limit", page.text(".message-foot"))
         page.send("And then?")
@@ -190,7 +193,7 @@ class Page(unittest.TestCase):
         kept = [{"role": "user", "content": "<b>hi</b>"}, {"role": "assistant", "content": answer, "reasoning": "*hm*"}]
         page.js("localStorage.setItem('terrace.conversation', arguments[0])", json.dumps(kept))
         page.reload()
-        self.assertEqual(page.text(".message.user"), "<b>hi</b>")
+        self.assertEqual(page.text(".message.user .text"), "<b>hi</b>")
         self.assertIn("<img src=x onerror=alert(1)>", page.text(".message.assistant > .text"))
         for css, n in {"img, script, b": 0, "strong": 1, "ul ul li": 1, "pre code": 1, "td": 2, "a": 1}.items():
             self.assertEqual(len(page.all(", ".join(f".message.assistant > .text {one}" for one in css.split(", ")))), n, css)
