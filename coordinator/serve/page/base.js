@@ -107,11 +107,12 @@ function plainWords(error) {
 // ---- numbers for people
 
 const whole = new Intl.NumberFormat("en");
+const upToOneDecimal = new Intl.NumberFormat("en", {maximumFractionDigits: 1});
 const oneDecimal = new Intl.NumberFormat("en", {minimumFractionDigits: 1, maximumFractionDigits: 1});
 const threeDigits = new Intl.NumberFormat("en", {maximumSignificantDigits: 3});
 
 function showRate(perSecond) {
-  return perSecond >= 100 ? whole.format(Math.round(perSecond)) : oneDecimal.format(perSecond);
+  return perSecond >= 100 ? whole.format(Math.round(perSecond)) : upToOneDecimal.format(perSecond);
 }
 
 function showBytes(bytes) {

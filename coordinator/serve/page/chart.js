@@ -1,6 +1,6 @@
 // A line chart of the last minutes as SVG, with a legend and, for who does not see it, one sentence.
 
-const kChart = {width: 480, height: 170, left: 56, right: 8, top: 8, bottom: 22};
+const kChart = {width: 480, height: 170, left: 66, right: 8, top: 8, bottom: 22};
 
 // The least of 1, 2, 2.5, 5 times a power of ten that is no less than `value`.
 function niceTop(value) {

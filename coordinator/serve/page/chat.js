@@ -11,7 +11,7 @@ class MessageView {
     this.body = element("div", {class: "text"});
     this.foot = element("div", {class: "message-foot"});
     this.item = element("li", {class: `message ${message.role}`},
-      element("h3", {class: "unseen"}, message.role === "user" ? "You" : "Answer"));
+      element("h2", {class: "unseen"}, message.role === "user" ? "You" : "Answer"));
     if (message.role === "user") {
       this.body.textContent = message.content;  // as it was typed
       this.item.append(this.body);
@@ -193,7 +193,7 @@ class Chat {
 
   #take(running, {progress, reasoning, content, end}) {
     const {message} = running.view;
-    if (progress) running.progress = `Reading the prompt, ${whole.format(progress.cache + progress.processed)} of ${whole.format(progress.total)} tokens`;
+    if (progress) running.progress = `Reading the prompt, ${whole.format(progress.processed)} of ${whole.format(progress.total)} tokens`;
     if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
     if (content) {
       message.content += content;

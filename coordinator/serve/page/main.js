@@ -13,6 +13,10 @@ class Page {
       this.#takeKey();
     });
     window.addEventListener("hashchange", () => this.#show());
+    byId("skip").addEventListener("click", (event) => {
+      event.preventDefault();  // the address says which view is shown
+      byId("main").focus();
+    });
     this.#show();
   }
 
@@ -20,7 +24,7 @@ class Page {
     const tiers = location.hash === "#tiers";
     for (const view of ["chat", "tiers"]) {
       const shown = (view === "tiers") === tiers;
-      byId(view).hidden = !shown;
+      byId(`view-${view}`).hidden = !shown;
       if (shown) byId(`link-${view}`).setAttribute("aria-current", "page");
       else byId(`link-${view}`).removeAttribute("aria-current");
     }
@@ -33,8 +37,8 @@ class Page {
 
   #numbers(state) {
     byId("key-form").hidden = true;
+    byId("view-tiers").classList.remove("stale", "waiting");
     this.tiers.add(state);
-    byId("tiers").classList.remove("stale");
     const nodes = state.legs.filter(({kind}) => kind === "node");
     const lost = nodes.filter(({state: is}) => is !== "ok").length;
     if (state.step_error) this.#state("bad", "Steps fail");
@@ -44,7 +48,7 @@ class Page {
   }
 
   #trouble(error, ms) {
-    byId("tiers").classList.add("stale");
+    byId("view-tiers").classList.add("stale");
     if (error.status === 401) {
       this.#askForKey();
       this.#state("warn", "Key needed");

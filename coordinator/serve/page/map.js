@@ -46,16 +46,16 @@ class ExpertMap {
     const frame = this.canvas.parentElement.clientWidth - 8;  // its padding, where the outline of the focus shows
     if (!this.experts || !frame || !this.columns) return;
     const {layers, columns} = this;
-    const margin = 26;  // for the layers' numbers
+    const margin = 26, top = 5;  // for the layers' numbers
     const width = Math.max(frame, margin + 3 * columns);  // below 3 pixels a cell the frame scrolls
     const cellWidth = (width - margin) / columns;
     const cellHeight = Math.max(5, Math.min(18, Math.round(420 / layers)));
-    const height = layers * cellHeight + 16;
+    const height = top + layers * cellHeight + 16;
     const ratio = window.devicePixelRatio || 1;
     Object.assign(this.canvas, {width: Math.round(width * ratio), height: Math.round(height * ratio)});
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
-    this.box = {margin, cellWidth, cellHeight};
+    this.box = {margin, top, cellWidth, cellHeight};
 
     const style = getComputedStyle(this.canvas);
     const colours = this.legs.map((_, leg) => style.getPropertyValue(`--leg-${leg % 8}`));
@@ -66,7 +66,7 @@ class ExpertMap {
       for (let expert = 0; expert < columns; ++expert) {
         draw.globalAlpha = this.#strength(layer, expert);
         draw.fillStyle = colours[this.experts.owners[layer][expert]];
-        draw.fillRect(margin + expert * cellWidth, layer * cellHeight, cellWidth - gap, cellHeight - 1);
+        draw.fillRect(margin + expert * cellWidth, top + layer * cellHeight, cellWidth - gap, cellHeight - 1);
       }
     draw.globalAlpha = 1;
     this.#axes(draw, style, {columns, layers});
@@ -80,27 +80,28 @@ class ExpertMap {
   }
 
   #axes(draw, style, {columns, layers}) {
-    const {margin, cellWidth, cellHeight} = this.box;
+    const {margin, top, cellWidth, cellHeight} = this.box;
     draw.fillStyle = style.getPropertyValue("--muted");
     draw.font = "11px system-ui, sans-serif";
     const layerStep = Math.ceil(14 / cellHeight), step = Math.max(1, 2 ** Math.ceil(Math.log2(34 / cellWidth)));
+    draw.textBaseline = "middle";
     draw.textAlign = "right";
-    for (let layer = 0; layer < layers; layer += layerStep) draw.fillText(layer, margin - 6, layer * cellHeight + Math.min(cellHeight, 12) - 1);
+    for (let layer = 0; layer < layers; layer += layerStep) draw.fillText(layer, margin - 6, top + (layer + 0.5) * cellHeight);
     draw.textAlign = "left";
-    for (let expert = 0; expert < columns; expert += step) draw.fillText(expert, margin + expert * cellWidth, layers * cellHeight + 12);
+    for (let expert = 0; expert < columns; expert += step) draw.fillText(expert, margin + expert * cellWidth, top + layers * cellHeight + 9);
   }
 
   #frameCell(draw, style) {
-    const {margin, cellWidth, cellHeight} = this.box;
+    const {margin, top, cellWidth, cellHeight} = this.box;
     draw.strokeStyle = style.getPropertyValue("--text");
     draw.lineWidth = 2;
-    draw.strokeRect(margin + this.cell.expert * cellWidth - 1, this.cell.layer * cellHeight - 1, cellWidth + 1, cellHeight + 1);
+    draw.strokeRect(margin + this.cell.expert * cellWidth - 1, top + this.cell.layer * cellHeight - 1, cellWidth + 1, cellHeight + 1);
   }
 
   #under(event) {
     if (!this.box) return null;
     const expert = Math.floor((event.offsetX - this.box.margin) / this.box.cellWidth);
-    const layer = Math.floor(event.offsetY / this.box.cellHeight);
+    const layer = Math.floor((event.offsetY - this.box.top) / this.box.cellHeight);
     return expert >= 0 && expert < this.columns && layer >= 0 && layer < this.layers ? {layer, expert} : null;
   }
 

@@ -5,6 +5,7 @@ class Poller {
   static kOften = 1000;  // ms
   static kSeldom = 5000;
   static kMost = 30000;
+  static kLoading = 5000;  // a server that says that it is not ready yet will be
   static kMapEvery = 4;  // the map of experts is large and changes slowly: with every so many answers
 
   // onNumbers(state), onError(error, ms until the next try)
@@ -13,6 +14,7 @@ class Poller {
     this.onError = onError;
     this.watched = false;
     this.failures = 0;
+    this.longest = Poller.kMost;
     this.asked = 0;
     this.timer = null;
     this.busy = false;
@@ -46,6 +48,7 @@ class Poller {
       ++this.failures;
       this.asked = 0;
       if (error.status === 401) this.failures = Infinity;  // until now() is called with a key
+      this.longest = error.status === 503 ? Poller.kLoading : Poller.kMost;
       this.onError(error, this.#pause());
     }
     this.busy = false;
@@ -54,7 +57,7 @@ class Poller {
 
   #pause() {
     const usual = this.watched ? Poller.kOften : Poller.kSeldom;
-    return Math.min(usual * 2 ** Math.min(this.failures, 10), Poller.kMost);
+    return Math.min(usual * 2 ** Math.min(this.failures, 10), this.longest);
   }
 }
 

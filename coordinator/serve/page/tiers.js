@@ -66,8 +66,8 @@ class Tiers {
 
   #charts(state) {
     this.rates.draw([
-      {name: "generated", css: "leg-0", points: this.history.series(perSecond((s) => s.tokens.made))},
-      {name: "of prompts", css: "leg-1", points: this.history.series(perSecond((s) => s.tokens.prompt_computed))},
+      {name: "generated", css: "series-made", points: this.history.series(perSecond((s) => s.tokens.made))},
+      {name: "of prompts", css: "series-read", points: this.history.series(perSecond((s) => s.tokens.prompt_computed))},
     ], this.history.span);
     this.waits.draw(state.legs.map((leg, i) => ({
       name: leg.name, css: legClass(i), points: this.history.series(perUnit((s) => s.legs[i].wait_us, (s) => s.steps.count)),

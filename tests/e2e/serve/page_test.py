@@ -277,7 +277,7 @@ class Page(unittest.TestCase):
         page.one("#link-tiers").click()
         page.until("document.querySelector('.leg-card') && document.querySelector('#map-table td')")
         self.assertEqual(page.sideways(), 0)
-        self.assertEqual(page.js("const t = document.getElementById('tiers'); return t.scrollWidth - t.clientWidth"), 0)
+        self.assertEqual(page.js("const t = document.getElementById('view-tiers'); return t.scrollWidth - t.clientWidth"), 0)
 
 
 class PageInTrouble(unittest.TestCase):
@@ -302,11 +302,11 @@ class PageInTrouble(unittest.TestCase):
         support.tool("chromium")
         with server.serve() as running, Browser(running.url) as page:
             page.open()
-            page.set(system="word " * 3000)
+            page.js("localStorage.setItem('terrace.settings', JSON.stringify({system: 'word '.repeat(3000)}))")
+            page.reload()
             page.send(STORY)
             page.until_answered()
             self.assertIn("longer than the model can read", page.text(".problem"))
-            page.set(system="")
             running.end()
             page.button("Try again").click()
             page.until_answered()
