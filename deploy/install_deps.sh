@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Terrace builds and tests with, from Debian 12's own packages. Idempotent: when nothing is missing
 # it touches nothing and needs neither root nor a network.
+#
+#   deploy/install_deps.sh           everything to build with and to run most tests
+#   deploy/install_deps.sh --tests   and the browser (160 MB) in which tests/e2e/serve/page_test.py opens the page
 set -euo pipefail
 
 packages=(
@@ -13,6 +16,12 @@ packages=(
   # tests and tools
   libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy python3 python3-venv xz-utils procps
 )
+
+case "${1:-}" in
+  "") ;;
+  --tests) packages+=(chromium chromium-driver) ;;
+  *) echo "install_deps: unknown argument '$1' (--tests)" >&2; exit 2 ;;
+esac
 
 missing=()
 for package in "${packages[@]}"; do

@@ -39,7 +39,7 @@ stage() {
 }
 
 install_packages() {
-  deploy/install_deps.sh
+  deploy/install_deps.sh --tests
 }
 
 # Tools and packages that only tests use. Without them the tests that need them say "skipped", by name.

@@ -119,6 +119,7 @@ Parallel& Engine::parallel() { return *parts_->pool; }
 const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
 const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
+const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
   TERRACE_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));

@@ -20,6 +20,10 @@
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
 
+namespace terrace::legs {
+class Dispatcher;
+}
+
 namespace terrace::app {
 
 // One owner thread for everything.
@@ -47,6 +51,8 @@ class Engine {
   // that it starts meanwhile inherit that, so those that answer others are started before.
   Result<ThreadAffinity> pin_step_thread() const;
   const std::vector<legs::Leg*>& legs() const;
+  // Who owns which expert, and how much each is used: for any thread.
+  const legs::Dispatcher& dispatcher() const;
   double load_ms() const { return load_ms_; }
 
   // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not

@@ -22,6 +22,7 @@
 #include "common/security/sha256.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/app/engine.h"
+#include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/metrics/metrics.h"
 #include "coordinator/text/jinja/template.h"
@@ -174,6 +175,8 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();
+  backend.owners = &parts->engine->dispatcher().owners();
+  backend.expert_use = &parts->engine->dispatcher().use();
   backend.slot_dir = options.slot_save_path;
   backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };
   return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));

@@ -13,6 +13,7 @@ Dispatcher::Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::ve
       top_k_(top_k),
       parallel_(parallel),
       ops_(ops),
+      use_(owners_.n_layers(), owners_.n_experts()),
       work_(legs_.size()) {
   TERRACE_CHECK(legs_.size() == owners_.n_legs(), "the owner table names other legs");
   TERRACE_CHECK(kernels_.size() == owners_.n_layers(), "the owner table has other layers");
@@ -49,6 +50,8 @@ void Dispatcher::sort_pairs(const RoutedRows& routed) {
   const std::size_t n_pairs = std::size_t{routed.n_rows} * top_k_;
   expert_start_.assign(owners_.n_experts() + 1, 0);
   for (std::size_t i = 0; i < n_pairs; ++i) ++expert_start_[routed.experts[i] + 1];
+  for (std::uint32_t e = 0; e < owners_.n_experts(); ++e)
+    if (expert_start_[e + 1] != 0) use_.add(routed.layer, e, expert_start_[e + 1]);
   for (std::size_t e = 1; e < expert_start_.size(); ++e) expert_start_[e] += expert_start_[e - 1];
   sorted_.resize(n_pairs);
   for (std::size_t i = 0; i < n_pairs; ++i) {

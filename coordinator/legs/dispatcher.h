@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/parallel.h"
+#include "coordinator/legs/expert_use.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/legs/routed_experts.h"
@@ -28,6 +29,10 @@ class Dispatcher final : public RoutedExperts {
 
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+
+  // Any thread.
+  const OwnerTable& owners() const { return owners_; }
+  const ExpertUse& use() const { return use_; }
 
  private:
   struct LegWork {
@@ -49,6 +54,7 @@ class Dispatcher final : public RoutedExperts {
   Parallel& parallel_;
   const kernels::Ops& ops_;
 
+  ExpertUse use_;
   std::vector<std::byte> quantised_[kActivationClasses];  // the step's rows in each class that is needed
   std::vector<std::uint32_t> expert_start_;               // [n_experts + 1], scratch of sort_pairs()
   std::vector<kernels::Pair> sorted_;                     // all pairs by expert, then row

@@ -46,6 +46,7 @@ struct LegCounters {
   std::uint64_t weight_bytes_sent = 0;  // slabs, to a node or to a card
   std::uint64_t wait_us = 0;            // the step's wait for this leg's replies
   std::uint64_t compute_us = 0;         // the leg's own kernels
+  std::uint64_t round_trip_us = 0;      // of a node: from submit() until the batch's last reply was seen
 };
 
 using Ticket = std::uint64_t;

@@ -44,6 +44,7 @@ struct NodeLeg::OpenLane {
 // A batch from submit() to collect(). All vectors keep their memory when the batch is used again.
 struct NodeLeg::OpenBatch {
   Ticket ticket = 0;  // 0: free
+  Clock::time_point submitted;
   OpenLane* lane = nullptr;
   std::uint64_t sequence = 0;
   transport::SendTicket send_ticket = 0;
@@ -192,6 +193,7 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   TERRACE_CHECK(!batch.pairs.empty(), "a batch without pairs was given to a node");
   OpenLane& lane = batch.priority == Priority::kDecode ? *latency_ : *bulk_;
   OpenBatch& open = free_batch();
+  open.submitted = Clock::now();
   fill(open, batch);
   TERRACE_RETURN_IF_ERROR(check_room(open, lane));
   open.lane = &lane;
@@ -249,6 +251,7 @@ Result<bool> NodeLeg::take_answer(OpenLane& lane, const wire::Frame& frame, std:
   open.answered[reply.info.range_index] = 1;
   ++open.n_answered;
   open.replies.push_back({reply, bytes});
+  if (open.done()) counters_.round_trip_us += us_since(open.submitted);
   return true;
 }
 

@@ -135,6 +135,8 @@ void add_legs(const SchedulerStatus& status, Families& out) {
   count("terrace_leg_weight_sent_bytes_total", "Experts sent to the leg.", &legs::LegCounters::weight_bytes_sent);
   seconds("terrace_leg_wait_seconds_total", "What steps waited for the leg's replies.", &legs::LegCounters::wait_us);
   seconds("terrace_leg_compute_seconds_total", "Time in the leg's own kernels.", &legs::LegCounters::compute_us);
+  seconds("terrace_leg_round_trip_seconds_total", "Of a node: from a batch's submission until its last reply was seen.",
+          &legs::LegCounters::round_trip_us);
 }
 
 // Names and types as llama-server has them (tools/server/README.md there). Its rates are those between two scrapes of

@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "coordinator/legs/expert_use.h"
+#include "coordinator/legs/owner_table.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/http/message.h"
 #include "coordinator/serve/scheduler/scheduler.h"
@@ -17,7 +19,9 @@ namespace terrace::serve {
 struct Backend {
   const api::Context* context = nullptr;
   Scheduler* scheduler = nullptr;
-  std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
+  const legs::OwnerTable* owners = nullptr;
+  const legs::ExpertUse* expert_use = nullptr;
+  std::filesystem::path slot_dir;                // of --slot-save-path; empty: slots are not saved
   std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block
 };
 

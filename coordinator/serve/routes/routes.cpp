@@ -1,5 +1,6 @@
 #include "coordinator/serve/routes/routes.h"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -10,6 +11,8 @@
 #include "coordinator/serve/api/generation.h"
 #include "coordinator/serve/api/information.h"
 #include "coordinator/serve/http/server.h"
+#include "coordinator/serve/page/page.h"
+#include "coordinator/serve/page/tiers.h"
 #include "coordinator/serve/routes/generation_run.h"
 #include "coordinator/serve/routes/health.h"
 #include "coordinator/serve/routes/replies.h"
@@ -52,6 +55,7 @@ class Routes {
   explicit Routes(const Backend& backend) : backend_(backend) {}
 
   http::Router make() {
+    add_page();
     add_health();
     add_information();
     add_generating();
@@ -68,6 +72,32 @@ class Routes {
                 {.handler = [answer = std::move(answer)](
                                 const SharedExchange& exchange) { exchange->reply(answer(exchange->request())); },
                  .runs = runs});
+  }
+
+  // The page itself holds nothing of the model's or of anybody's: it is there without a key, which it asks for, and
+  // while the model loads.
+  void add_page() {
+    http::Reply page;
+    auto [html, policy] = page::make_page();
+    page.content_type = "text/html; charset=utf-8";
+    page.body = std::move(html);
+    page.headers = {{"Content-Security-Policy", std::move(policy)},
+                    {"Cache-Control", "no-cache"},
+                    {"Referrer-Policy", "no-referrer"},
+                    {"Cross-Origin-Opener-Policy", "same-origin"}};
+    router_.add("GET", "/",
+                {.handler = [page = std::move(page)](const SharedExchange& exchange) { exchange->reply(page); },
+                 .runs = Runs::kIo,
+                 .needs_key = false,
+                 .while_unavailable = true});
+    add("GET", "/tiers", [&b = backend_, start = std::chrono::steady_clock::now()](const Request& r) {
+      const auto at = std::chrono::steady_clock::now() - start;
+      http::Reply reply;
+      reply.body =
+          page::tiers_json(b.scheduler->status(), *b.owners, r.query_value("experts") == "0" ? nullptr : b.expert_use,
+                           std::chrono::duration_cast<std::chrono::milliseconds>(at));
+      return reply;
+    });
   }
 
   void add_health() {

@@ -193,6 +193,22 @@ TEST(Dispatcher, NodesAreSubmittedBeforeTheHost_AndTheHostIsCollectedFirst) {
   EXPECT_EQ(order, " submit 1 submit 2 submit 0 collect 0 collect 1 collect 2");
 }
 
+TEST(Dispatcher, UseOfExperts_IsEachPairOfItsLayer) {
+  terrace::test::Rng rng(test::kSeed);
+  Fakes fakes(random_table(3, rng));
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> expected;
+  for (const std::uint32_t layer : {0u, 1u, 0u}) {
+    const Routed routed(layer, 9, Priority::kDecode, rng);
+    for (std::size_t i = 0; i < 9 * kTopK; ++i) ++expected[{layer, routed.view.experts[i]}];
+    Sums sums(9);
+    ASSERT_TRUE(fakes.dispatcher->submit(routed.view).ok());
+    ASSERT_TRUE(fakes.dispatcher->collect(sums.view(), sums.failed).ok());
+  }
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer)
+    for (std::uint32_t expert = 0; expert < kExperts; ++expert)
+      EXPECT_EQ(fakes.dispatcher->use().pairs(layer, expert), (expected[{layer, expert}])) << layer << " " << expert;
+}
+
 TEST(Dispatcher, LegWithoutPairs_IsNotAsked) {
   terrace::test::Rng rng(test::kSeed);
   Fakes fakes(table(3, std::vector<std::uint16_t>(model().n_layers() * kExperts, 2)));

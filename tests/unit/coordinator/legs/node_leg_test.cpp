@@ -113,6 +113,7 @@ TEST_P(NodeLegTest, DecodeAndPromptBatches_EqualLocalExecutor) {
     expect_exact(leg, batch(layer, 70, 16, 3, Priority::kPrompt));
   }
   EXPECT_EQ(leg.counters().batches, 9u);
+  EXPECT_GT(leg.counters().round_trip_us, 0u);
   EXPECT_EQ(leg.state(), LegState::kOk);
 }
 

@@ -18,6 +18,8 @@ class RoutesTest : public ::testing::Test {
   void SetUp() override {
     backend_.context = &context_;
     backend_.scheduler = &scheduler_;
+    backend_.owners = &owners_;
+    backend_.expert_use = &expert_use_;
     backend_.slot_dir = "/slots";
     backend_.metrics = [] {
       http::Reply reply;
@@ -48,6 +50,8 @@ class RoutesTest : public ::testing::Test {
 
   FakeScheduler scheduler_;
   api::Context context_;
+  legs::OwnerTable owners_{1, {"host"}, 1, 2, {0, 0}};
+  legs::ExpertUse expert_use_{1, 2};
   Backend backend_;
 };
 
@@ -62,6 +66,7 @@ TEST_F(RoutesTest, EachRouteOfTheIssue_IsThere_AndOnlyHealthIsOpen) {
                                                         {"GET", "/props"},
                                                         {"GET", "/slots"},
                                                         {"GET", "/metrics"},
+                                                        {"GET", "/tiers"},
                                                         {"POST", "/v1/chat/completions"},
                                                         {"POST", "/v1/completions"},
                                                         {"POST", "/completion"},
@@ -80,6 +85,24 @@ TEST_F(RoutesTest, EachRouteOfTheIssue_IsThere_AndOnlyHealthIsOpen) {
     EXPECT_EQ(match.route->needs_key, std::string_view(path).find("health") == std::string_view::npos) << path;
     EXPECT_EQ(match.route->while_unavailable, std::string_view(path) == "/health/live") << path;
   }
+}
+
+TEST_F(RoutesTest, Page_IsOpen_AlsoWhileTheModelLoads_UnderItsPolicy) {
+  const http::Router router = make_router(backend_);
+  const auto match = router.find("GET", "/");
+  ASSERT_NE(match.route, nullptr);
+  EXPECT_FALSE(match.route->needs_key);
+  EXPECT_TRUE(match.route->while_unavailable);
+  const http::Reply page = ask("GET", "/");
+  EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
+  ASSERT_FALSE(page.headers.empty());
+  EXPECT_EQ(page.headers[0].first, "Content-Security-Policy");
+}
+
+TEST_F(RoutesTest, Tiers_HaveTheMapOfExperts_UnlessItIsNotWanted) {
+  expert_use_.add(0, 1, 3);
+  EXPECT_EQ(json::parse(ask("GET", "/tiers").body).at("experts").at("use"), json::parse("[[0,3]]"));
+  EXPECT_FALSE(json::parse(ask("GET", "/tiers", {{"experts", "0"}}).body).contains("experts"));
 }
 
 TEST_F(RoutesTest, WhatIsNotThere_Is501ByName) {

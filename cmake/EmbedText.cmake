@@ -1,0 +1,40 @@
+# cmake -DOUTPUT=text.cpp -DHEADER=path/of.h -DNAMESPACE=a::b -P EmbedText.cmake -- NAME FILE [FILE ...] [-- NAME ...]
+# Writes OUTPUT: for each NAME a function `std::string NAME()` that gives its files' texts, one after the other. HEADER
+# declares them.
+
+set(DELIMITER "terrace")
+
+function(append_function name text)
+  string(FIND "${text}" ")${DELIMITER}\"" clash)
+  if(NOT clash EQUAL -1)
+    message(FATAL_ERROR "${name}: a file holds )${DELIMITER}\", which ends a raw string")
+  endif()
+  string(APPEND BODY "\nstd::string ${name}() {\n  return R\"${DELIMITER}(${text})${DELIMITER}\";\n}\n")
+  set(BODY "${BODY}" PARENT_SCOPE)
+endfunction()
+
+set(BODY "")
+set(name "")
+set(text "")
+set(expect_name FALSE)
+set(i 0)
+while(i LESS CMAKE_ARGC)
+  set(argument "${CMAKE_ARGV${i}}")
+  if(argument STREQUAL "--")
+    if(name)
+      append_function("${name}" "${text}")
+    endif()
+    set(expect_name TRUE)
+  elseif(expect_name)
+    set(name "${argument}")
+    set(text "")
+    set(expect_name FALSE)
+  elseif(name)
+    file(READ "${argument}" content)
+    string(APPEND text "${content}")
+  endif()
+  math(EXPR i "${i} + 1")
+endwhile()
+append_function("${name}" "${text}")
+
+file(WRITE "${OUTPUT}" "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n${BODY}\n}  // namespace ${NAMESPACE}\n")
