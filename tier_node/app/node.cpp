@@ -223,8 +223,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served =
-      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, *stop, manager, log);
+  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }
