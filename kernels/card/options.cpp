@@ -7,10 +7,10 @@
 namespace terrace::kernels {
 
 void add_card_options(OptionTable& table, CardRequest* request) {
-  table.add("gpu", &request->gpu, "compute the hottest of this machine's experts on this NVIDIA card: 0, 1, ...")
+  table.add("gpu", &request->gpu, "hold weights on this NVIDIA card, and compute with them there: 0, 1, ...")
       .range(0, 255)
       .default_text("none");
-  table.add("vram", &request->vram, "memory to take of that card: experts, and an eighth at most for computing them")
+  table.add("vram", &request->vram, "memory to take of that card: weights, and a quarter, 256M at most, to compute in")
       .value_name("SIZE")
       .range(kLeastVram, kMostRam)
       .default_text("nine tenths of what is free there at start");
