@@ -1,7 +1,9 @@
 // terrace serve
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
@@ -94,6 +96,20 @@ void log_served(const Logger& log, const serve::http::Served& served) {
                          served.bytes_out, served.complete ? "" : ", not complete"));
 }
 
+// Each connection is an open file, and the usual limit of 1,024 is for programs that know no better: it is raised as
+// far as the system lets us.
+void make_room_for(std::uint32_t connections, const Logger& log) {
+  constexpr rlim_t kOtherFiles = 512;  // model, nodes, pages, refusals
+  const rlim_t wanted = connections + kOtherFiles;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min(files.rlim_max, wanted);
+  const bool raised = setrlimit(RLIMIT_NOFILE, &files) == 0;
+  if (!raised || files.rlim_cur < wanted)
+    log.warn("--max-connections {} needs {} open files and the system allows {} (`ulimit -Hn`)", connections, wanted,
+             files.rlim_max);
+}
+
 // A service manager that cannot be told is no reason not to serve.
 void warn_if_failed(const Status& told, const Logger& log) {
   if (!told.ok()) log.warn("{}", told.error().text());
@@ -101,6 +117,7 @@ void warn_if_failed(const Status& told, const Logger& log) {
 
 Status serve_until_stopped(const ServeOptions& options, const Environment& environment, const Logger& log) {
   const ServiceManager manager(environment);
+  make_room_for(options.max_connections, log);
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
   http.on_served = [log](const serve::http::Served& served) { log_served(log, served); };

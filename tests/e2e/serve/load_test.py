@@ -22,7 +22,7 @@ def request(prompt, **options):
 
 class Load(unittest.TestCase):
     def setUp(self):
-        self.server = self.enterContext(server.serve("--slots", "8", "--queue", str(CLIENTS), "--quiet"))
+        self.server = self.enterContext(server.serve("--slots", "8", "--queue", str(8 * CLIENTS), "--quiet"))
         self.alone = {p: self.server.post("/completion", request(p))[1]["content"] for p in PROMPTS}
         self.wrong = []
         self.done = 0
@@ -54,6 +54,8 @@ class Load(unittest.TestCase):
             with self.lock:
                 self.left += 1
             return
+        if not received.startswith(b"HTTP/1.1 200 "):
+            raise ValueError(received)
         text = "".join(
             json.loads(line[6:])["content"] for line in received.decode().splitlines() if line.startswith("data: {")
         )
