@@ -2,12 +2,15 @@
 // code, bold, italic, struck out and links to http(s). Anything else, HTML above all, stays the text that it is.
 
 const kFence = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/;
-const kHeading = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+const kHeading = /^ {0,3}(#{1,6})\s+(.*)$/;
 const kRule = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const kQuote = /^ {0,3}> ?/;
 const kItem = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const kTableRule = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 const kDeepest = 6;  // of quotes and lists within each other
+// A longer line is shown as it is: matching takes time that grows with the square of a line's length.
+const kLongestLine = 4000;
+const isLong = (line) => line.length > kLongestLine;
 
 // ---- within a line
 
@@ -31,7 +34,7 @@ function link(target, children) {
 }
 
 function inline(text, depth = 0) {
-  if (depth > kDeepest) return [text];
+  if (depth > kDeepest || isLong(text)) return [text];
   const nodes = [];
   let end = 0;
   for (const match of text.matchAll(kInline)) {
@@ -70,11 +73,12 @@ function endWhile(source, at, holds) {
   return end;
 }
 
-const isTable = (source, at) => source[at].includes("|") && kTableRule.test(source[at + 1] ?? "");
+const isTable = (source, at) =>
+  source[at].includes("|") && at + 1 < source.length && !isLong(source[at + 1]) && kTableRule.test(source[at + 1]);
 
 function beginsBlock(source, at) {
   const line = source[at];
-  return kFence.test(line) || kHeading.test(line) || kRule.test(line) || kQuote.test(line) || kItem.test(line) ||
+  return isLong(line) || kFence.test(line) || kHeading.test(line) || kRule.test(line) || kQuote.test(line) || kItem.test(line) ||
          isTable(source, at);
 }
 
@@ -90,6 +94,7 @@ function blocksOf(text) {
   while (at < source.length) {
     const line = source[at];
     if (!line.trim()) ++at;
+    else if (isLong(line)) take("long", at + 1);
     else if (kFence.test(line)) take("code", endOfFence(source, at));
     else if (kHeading.test(line)) take("heading", at + 1);
     else if (kRule.test(line)) take("rule", at + 1);
@@ -147,6 +152,7 @@ function listBlock(source, depth) {
 function blockElement({kind, lines: source}, depth) {
   if (depth > kDeepest) return element("p", {}, source.join("\n"));
   switch (kind) {
+    case "long": return element("p", {}, source[0]);
     case "code": return codeBlock(source);
     case "rule": return element("hr");
     case "table": return tableBlock(source);
@@ -156,7 +162,7 @@ function blockElement({kind, lines: source}, depth) {
     case "heading": {
       // Below the page's own two levels.
       const [, marks, text] = source[0].match(kHeading);
-      return element(`h${Math.min(marks.length + 2, 6)}`, {}, ...inline(text));
+      return element(`h${Math.min(marks.length + 2, 6)}`, {}, ...inline(text.trimEnd().replace(/#+$/, "").trimEnd()));
     }
     default: return element("p", {}, ...lines(source.join("\n")));
   }

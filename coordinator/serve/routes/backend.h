@@ -21,7 +21,7 @@ struct Backend {
   Scheduler* scheduler = nullptr;
   const legs::OwnerTable* owners = nullptr;
   const legs::ExpertUse* expert_use = nullptr;
-  std::filesystem::path slot_dir;                // of --slot-save-path; empty: slots are not saved
+  std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
   std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block
 };
 

@@ -16,6 +16,7 @@ ROUTES = (
     ("GET", "/props"),
     ("GET", "/slots"),
     ("GET", "/metrics"),
+    ("GET", "/tiers"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
     ("POST", "/completion"),
@@ -131,7 +132,7 @@ class Nodes(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
-    def test_each_route_but_health_needs_one(self):
+    def test_each_route_but_health_and_the_page_needs_one(self):
         with server.write_keys("sk-one", "sk-two") as keys, server.serve("--api-key-file", keys.name) as one:
             for method, path in ROUTES:
                 body = {} if method == "POST" else None
@@ -142,7 +143,7 @@ class Keys(unittest.TestCase):
                     self.assertEqual(error["type"], "authentication_error", path)
                 for headers in ({"Authorization": "Bearer sk-one"}, {"X-Api-Key": "sk-two"}):
                     self.assertNotEqual(one.ask(method, path, body, headers)[0], 401, (method, path))
-            for path in ("/health", "/v1/health", "/health/live", "/health/ready"):
+            for path in ("/", "/health", "/v1/health", "/health/live", "/health/ready"):
                 self.assertEqual(one.get(path)[0], 200, path)
             self.assertNotIn("sk-one", one.log())
 
