@@ -8,10 +8,9 @@
 // Queue      First in, first out for each client; clients take turns. Beyond queue_limit waiting requests submit() says
 //            kBusy.
 // Reuse      A request takes over the longest prefix of its prompt that any sequence holds: a running one, a slot's
-// last
-//            one, or one kept in memory. Blocks are shared and copied when written. A prompt that begins as another one
-//            that is being computed waits for the common part and computes only its own (n choices of one prompt cost
-//            one prompt). The last token of a prompt is always computed, as its logits are needed.
+//            last one, or one kept in memory. Blocks are shared and copied when written. A prompt that begins as
+//            another one that is being computed waits for the common part and computes only its own (n choices of one
+//            prompt cost one prompt). The last token of a prompt is always computed, as its logits are needed.
 // Sequences  A sequence whose request has ended stays for reuse, on its slot until that takes another request, then
 //            without one, until resting_bytes or the trunk's streams run out: the least recently used goes first, and
 //            one that is a prefix of a newer sequence goes at once.
@@ -23,8 +22,7 @@
 //            rows in it, is told by status() until a step works again, and the scheduler goes on.
 //
 // Threads    Any thread may call anything. One own thread takes the steps and owns the trunk, its cache and the legs
-// from
-//            make() until the destructor has returned; nothing but steps keeps it busy for long.
+//            from make() until the destructor has returned; nothing but steps keeps it busy for long.
 #pragma once
 
 #include <chrono>
@@ -94,8 +92,8 @@ class Scheduler {
   // Whether a prompt of so many tokens leaves room for one more: what submit() asks.
   bool fits(std::size_t prompt_tokens) const { return prompt_tokens < context(); }
 
-  // ---- slots: these wait for the step that runs, and for the disk, on the caller's thread
-  // ----------------------------
+  // Slots. These wait for the step that runs, and for the disk, on the caller's thread.
+
   struct SlotFileResult {
     std::uint32_t tokens = 0;
     std::uint64_t bytes = 0;
