@@ -35,7 +35,7 @@ OptionTable make_table(TemplateOptions* o) {
       .value_name("FILE")
       .default_text("the model's");
   table.add("now", &o->now, "the local time that the template sees, as 2026-03-14T15:09:26")
-      .value_name("TIME")
+      .value_name("DATE")
       .default_text("this machine's");
   add_file_options(table, &o->model);
   return table;

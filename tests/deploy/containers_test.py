@@ -37,11 +37,14 @@ def stages():
 
 
 def needed_packages(program):
-    """Debian packages of the libraries that the program itself names, without what each Debian has."""
+    """Debian packages of the libraries that the program itself names, without what each Debian has: libc6 is one, whose
+    loader ldd shows without an arrow."""
     dynamic = support.run(support.tool("objdump"), "-p", program).stdout
     paths = dict(re.findall(r"^\s*(\S+) => (\S+)", support.run("ldd", program).stdout, re.M))
     packages = set()
     for library in re.findall(r"NEEDED\s+(\S+)", dynamic):
+        if library.startswith("ld-linux"):
+            continue
         file = Path(paths[library]).resolve()
         # /lib is a link to /usr/lib, and a package may know its file by either.
         owner = support.run(

@@ -85,6 +85,7 @@ TEST(Status, Json_HasTheNamedKeys) {
                      {"isa", "string"},
                      {"kernels", "object"},
                      {"memory", "object"},
+                     {"cards", "array"},
                      {"threads", "number"},
                      {"cpus", "array"},
                      {"pinned", "boolean"},

@@ -33,7 +33,7 @@ std::vector<std::string> words_of(const std::string& line) {
 // The options that take numbers. A placeholder that is not known here fails the test: say whether it is a number.
 std::vector<Number> numbers_of(const Arguments& command) {
   const std::set<std::string> numbers = {"N", "X", "SIZE", "TIME", "PORT", "N,...", "HOST:PORT"};
-  const std::set<std::string> texts = {"TEXT", "FILE", "SPEC|FILE", "LIST"};
+  const std::set<std::string> texts = {"TEXT", "FILE", "DIR", "SPEC|FILE", "LIST", "DATE", "ORIGIN"};
   Arguments help = command;
   help.push_back("--help");
   const Outcome shown = run_program(help);
@@ -160,7 +160,7 @@ TEST_P(CliNumbers, ByConfigurationFile_AsTomlNumbers) {
 std::vector<std::string> programs() {
   std::vector<std::string> all = {kNodeProgram};
   for (const char* command : kTerraceCommands)
-    for (const char* has_numbers : {"generate", "chat", "score", "bench", "plan", "status"})
+    for (const char* has_numbers : {"generate", "chat", "serve", "score", "bench", "plan", "status"})
       if (std::string(command) == has_numbers) all.emplace_back(command);
   return all;
 }

@@ -94,6 +94,12 @@ Result<SchemaDocument> read_schema(std::string_view text);
 
 // "schema, /properties/a: why". `where` is a pointer, with or without its #.
 Error schema_error(ErrorCode code, std::string_view where, std::string_view why);
+inline Error invalid(std::string_view where, std::string_view why) {
+  return schema_error(ErrorCode::kInvalidArgument, where, why);
+}
+inline Error unsupported(std::string_view where, std::string_view why) {
+  return schema_error(ErrorCode::kUnsupported, where, why);
+}
 
 // The types of the values that are written for a schema: without `type`, keywords that speak of a type imply it.
 std::uint8_t written_types(const Schema& schema);

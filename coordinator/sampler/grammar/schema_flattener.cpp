@@ -13,13 +13,6 @@ constexpr std::size_t kMaxDepth = 32;      // of references and combinations wit
 constexpr std::size_t kMaxBranches = 512;  // of one schema
 constexpr std::size_t kMaxMerged = 20'000;
 
-Error unsupported(std::string_view where, std::string_view why) {
-  return schema_error(ErrorCode::kUnsupported, where, why);
-}
-Error invalid(std::string_view where, std::string_view why) {
-  return schema_error(ErrorCode::kInvalidArgument, where, why);
-}
-
 bool says_nothing(const Schema& s) { return !s.is_never && s.reference.empty() && s.keywords.empty(); }
 
 const Property* find_property(const Schema& s, std::string_view name) {

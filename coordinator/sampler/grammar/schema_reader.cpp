@@ -22,13 +22,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxSchemas = 20'000;
 constexpr int kMaxJsonDepth = 256;
 
-Error invalid(std::string_view where, std::string_view why) {
-  return schema_error(ErrorCode::kInvalidArgument, where, why);
-}
-Error unsupported(std::string_view where, std::string_view why) {
-  return schema_error(ErrorCode::kUnsupported, where, why);
-}
-
 // A name as a step of a JSON pointer (RFC 6901).
 std::string pointer_step(std::string_view name) {
   std::string step = "/";

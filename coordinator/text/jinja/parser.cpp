@@ -12,7 +12,7 @@
 namespace terrace::text::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using TokenKind = Token::Kind;
 using EndNames = std::initializer_list<const char*>;
 
 class Parser {
@@ -35,20 +35,20 @@ class Parser {
     for (;;) {
       const std::uint32_t line = tokens_.line();
       switch (tokens_.current().kind) {
-        case Kind::kData:
+        case TokenKind::kData:
           body.push_back({Data{Text(tokens_.next().text)}, line});
           break;
-        case Kind::kVariableBegin:
+        case TokenKind::kVariableBegin:
           (void)tokens_.next();
           body.push_back({Print{expressions_.tuple(true)}, line});
-          tokens_.expect(Kind::kVariableEnd, "the expression's end }}");
+          tokens_.expect(TokenKind::kVariableEnd, "the expression's end }}");
           break;
-        case Kind::kBlockBegin:
+        case TokenKind::kBlockBegin:
           (void)tokens_.next();
           for (const char* const end : ends)
             if (tokens_.is_name(end)) return body;
           statement(body);
-          tokens_.expect(Kind::kBlockEnd, "the statement's end %}");
+          tokens_.expect(TokenKind::kBlockEnd, "the statement's end %}");
           break;
         default:
           if (ends.size() != 0) tokens_.unexpected(fmt::format("{{% {} %}}", *(ends.end() - 1)));
@@ -60,7 +60,7 @@ class Parser {
   // The body of a statement whose tag is read up to its end.
   Body block(EndNames ends) {
     (void)tokens_.skip_operator(":");
-    tokens_.expect(Kind::kBlockEnd, "the statement's end %}");
+    tokens_.expect(TokenKind::kBlockEnd, "the statement's end %}");
     return body(ends);
   }
   Body block_to(const char* end) {
@@ -70,7 +70,7 @@ class Parser {
   }
 
   void statement(Body& body) {
-    const Token token = tokens_.expect(Kind::kName, "a statement's name");
+    const Token token = tokens_.expect(TokenKind::kName, "a statement's name");
     const std::string& name = token.text;
     const auto add = [&](Statement::Node node) { body.push_back({std::move(node), token.line}); };
     if (name == "if") return add(if_statement());
@@ -208,7 +208,7 @@ class Parser {
 
   With with_statement() {
     With made;
-    while (!tokens_.is(Kind::kBlockEnd)) {
+    while (!tokens_.is(TokenKind::kBlockEnd)) {
       if (!made.names.empty()) tokens_.expect_operator(",");
       Target target = expressions_.target(false);
       tokens_.expect_operator("=");
@@ -220,7 +220,7 @@ class Parser {
 
   void print_statement(Body& body, std::uint32_t line) {
     bool first = true;
-    while (!tokens_.is(Kind::kBlockEnd)) {
+    while (!tokens_.is(TokenKind::kBlockEnd)) {
       if (!first) tokens_.expect_operator(",");
       first = false;
       body.push_back({Print{expressions_.expression()}, line});
