@@ -69,6 +69,8 @@ class Lane {
   // Blocks until poll() may have something to do, or the time is over. Asks a silent node for a sign of life, one ping
   // at a time; kPeerGone when no frame came for the liveness timeout after that. Called after poll().
   Status wait(std::chrono::microseconds timeout);
+  // What a caller gives who has something else to look at: deadlines, the other lane.
+  static constexpr std::chrono::milliseconds kLongestWait{200};
   // The wait for the node begins now: silence before it does not count.
   void expect_life();
   void release(std::span<const std::byte> frame) { connection_->release(frame); }

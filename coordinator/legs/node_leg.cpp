@@ -15,7 +15,6 @@ static_assert(sizeof(kernels::Pair) == sizeof(wire::Pair) && sizeof(RowRange) ==
 
 namespace {
 
-constexpr std::chrono::milliseconds kWait{200};
 constexpr std::uint16_t kNone = 0xffff;
 
 std::uint64_t us_since(Clock::time_point start) {
@@ -329,13 +328,13 @@ Status NodeLeg::wait_for(OpenBatch& open) {
   while (!lost_) {
     const auto waited = Clock::now() - start;
     poll_or_lose(*open.lane);
-    if (waited > kWait)  // the other lane too: its pings want an answer
+    if (waited > Lane::kLongestWait)  // the other lane too: its pings want an answer
       for (OpenLane* lane : {latency_.get(), bulk_.get()}) poll_or_lose(*lane);
     if (lost_) break;
     if (open.done() && open.sent) return {};
     if (waited > options_.batch_timeout) return lost(not_answered(open));
     if (options_.waiting == Waiting::kSpinThenPark && waited < kSpinTime) continue;
-    if (const Status waiting = open.lane->lane->wait(kWait); !waiting.ok()) return lost(waiting.error());
+    if (const Status waiting = open.lane->lane->wait(Lane::kLongestWait); !waiting.ok()) return lost(waiting.error());
   }
   return *lost_;
 }

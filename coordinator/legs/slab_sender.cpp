@@ -17,7 +17,6 @@ constexpr std::uint64_t kSmallestPiece = 512;
 // Header, two section headers, the piece's description and paddings.
 constexpr std::uint64_t kFrameOverhead =
     wire::kHeaderBytes + 2 * (wire::kSectionHeaderBytes + wire::kAlignment) + sizeof(wire::SlabPiece);
-constexpr std::chrono::milliseconds kWait{200};
 
 std::uint64_t piece_bytes(const Lane& lane) {
   const std::uint64_t frame = std::min(lane.largest_frame(), lane.window_bytes());
@@ -74,7 +73,7 @@ Status SlabSender::wait_until(FunctionRef<bool()> ready) {
     if (Clock::now() - start > stall_timeout_)
       return Error(ErrorCode::kDeadline, fmt::format("{}: alive, but took nothing of its slabs for {}", lane_.node(),
                                                      format_duration(stall_timeout_)));
-    TERRACE_RETURN_IF_ERROR(lane_.wait(kWait));
+    TERRACE_RETURN_IF_ERROR(lane_.wait(Lane::kLongestWait));
   }
   return {};
 }
