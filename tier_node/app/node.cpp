@@ -174,8 +174,10 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
     if (sessions.drained()) stop.notify();
   });
   node.data_port = data->port();
+  ControlOptions control_options;
+  control_options.log = log;
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
-                                                                    sessions, loader, node));
+                                                                    sessions, loader, node, control_options));
   log.info("data port {}", data->port());
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);

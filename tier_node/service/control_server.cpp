@@ -17,6 +17,7 @@
 #include "common/base/version.h"
 #include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
+#include "tier_node/service/control_listener.h"
 
 namespace terrace::node {
 namespace {
@@ -389,8 +390,9 @@ struct ControlServer::Impl {
   Impl(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info) : service(sessions, loader, info) {}
 
   NodeService service;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  std::unique_ptr<ControlListener> listener;
   std::string address;
 };
 
@@ -408,16 +410,22 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   quota.SetMaxThreads(kMaxThreads);
   quota.Resize(kMaxMemory);
   grpc::ServerBuilder builder;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else a second daemon shares the port in silence
   bound_connections(options, builder);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(quota);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &impl->port);
+  impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.RegisterService(&impl->service);
   impl->server = builder.BuildAndStart();
-  if (!impl->server || impl->port == 0)
-    return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on; is the port in use?", address));
-  impl->address = with_port(address, impl->port);
+  if (!impl->server) return Error(ErrorCode::kIo, fmt::format("{}: the control server does not start", address));
+  const auto on_connection = [acceptor = impl->acceptor.get()](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  };
+  TERRACE_ASSIGN_OR_RETURN(impl->listener,
+                           ControlListener::start(address, options.max_connections, on_connection, options.log));
+  impl->address = with_port(address, impl->listener->port());
   impl->service.set_listen(impl->address);
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
@@ -425,11 +433,12 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
 ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 ControlServer::~ControlServer() {
+  impl_->listener.reset();
   impl_->service.stop();
   impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
 }
 
-std::uint16_t ControlServer::port() const { return static_cast<std::uint16_t>(impl_->port); }
+std::uint16_t ControlServer::port() const { return impl_->listener->port(); }
 const std::string& ControlServer::address() const { return impl_->address; }
 
 void ControlServer::announce_drain() { impl_->server->GetHealthCheckService()->SetServingStatus(false); }

@@ -255,9 +255,10 @@ void DataServer::fail(Peer& peer, const Error& error) {
 void DataServer::on_closed(Peer& peer) {
   cancel_works(peer);
   peer.closed();
-  const Error& why = peer.connection().close_reason();
+  const Error& why = peer.cut_off_reason() ? *peer.cut_off_reason() : peer.connection().close_reason();
   if (why.code() == ErrorCode::kPeerGone) return end_if_abandoned(peer, false);
-  // The stream holds no frames: nothing can be answered on it, and the session is at its end as with any bad frame.
+  // The stream holds no frames, or nobody reads it: nothing can be answered on it, and the session is at its end as
+  // with any bad frame.
   parts_.log.info("{}: closed: {}", peer.name(), why.text());
   if (const SessionRef& session = peer.session(); session && !stopping_) session->end(why);
 }

@@ -134,9 +134,10 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
 }
 
 void Peer::send_reply(const Work& work, OutFramePtr reply) {
-  if (reply->data.size() > session_->limits().most_unread_bytes() - unread_bytes_) {
+  const std::uint64_t most = session_->limits().most_unread_bytes();
+  if (reply->data.size() > most - unread_bytes_) {
     frames_.give(std::move(reply));
-    return abort();
+    return cut_off(fmt::format("{} bytes of replies, of at most {}", unread_bytes_, most));
   }
   unread_bytes_ += reply->data.size();
   begin(*reply, wire::FrameType::kReply, work.batch.sequence);
@@ -156,7 +157,14 @@ void Peer::send(OutFramePtr frame) {
   }
   frames_.give(std::move(frame));
   // Busy: hundreds of frames wait and the peer reads none. Gone: its end comes as an event.
-  if (ticket.error().code() == ErrorCode::kBusy) abort();
+  if (ticket.error().code() == ErrorCode::kBusy) cut_off(fmt::format("{} frames", open_sends_.size()));
+}
+
+void Peer::cut_off(const std::string& unread) {
+  if (!cut_off_reason_)
+    cut_off_reason_ = Error(ErrorCode::kRefused, fmt::format("lane {}: it does not read what it is sent: {} wait",
+                                                             wire::name(lane_), unread));
+  abort();
 }
 
 void Peer::sent(transport::SendTicket ticket) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Peer {
   // -> kClosing without a word: kClosed comes as the next event, which no descriptor announces.
   void abort();
   bool aborted() const { return state_ == State::kClosing && deadline_ == TimePoint::max(); }
+  // Set where it was aborted because the peer does not read what it is sent (kRefused): its session ends by that.
+  const std::optional<Error>& cut_off_reason() const { return cut_off_reason_; }
 
   // Of kOpen, after the connection was polled. kDeadline: the frame that has begun to come is too slow; names the lane.
   Status check_unfinished(const FrameTimeLimit& limit);
@@ -87,6 +90,7 @@ class Peer {
   // frame->builder holds the sections, begun by begin().
   void begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence);
   void send(OutFramePtr frame);
+  void cut_off(const std::string& unread);
 
   const std::uint64_t id_;
   std::unique_ptr<transport::Connection> connection_;
@@ -104,7 +108,8 @@ class Peer {
   bool ready_ = true;  // accepted just now: perhaps its hello came with it
   std::vector<OpenSend> open_sends_;
   std::uint64_t unread_bytes_ = 0;  // of replies in open_sends_
-  std::vector<Work*> works_;        // queued or running
+  std::optional<Error> cut_off_reason_;
+  std::vector<Work*> works_;  // queued or running
 };
 
 }  // namespace terrace::node

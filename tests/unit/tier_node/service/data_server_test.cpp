@@ -198,6 +198,12 @@ TEST_F(DataServerTest, RepliesLeftUnread_CutOffWhenTheyAreMoreThanTheCreditAccou
   }
   EXPECT_LT(session->counters().batches, 64u);
   EXPECT_TRUE(client.drained());
+  const auto end = std::chrono::steady_clock::now() + test::kPatience;
+  while (!session->ended() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(session->ended());
+  EXPECT_EQ(session->end_reason().code(), ErrorCode::kRefused);
+  EXPECT_THAT(session->end_reason().text(), HasSubstr("lane bulk: it does not read what it is sent"));
   expect_serves(model_, good, *other);
 }
 

@@ -1,7 +1,9 @@
 // The same on the control port: connections that are mute or drip, before and after the HTTP/2 handshake.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <deque>
 
 #include "terrace/v1/node.grpc.pb.h"
@@ -122,6 +124,73 @@ TEST_F(SlowControlClient, MuteAfterTheHandshake_ClosedAsIdle) {
   // An honest one is closed as well, perhaps under its call: it connects again.
   const auto end = std::chrono::steady_clock::now() + kHang;
   while (!describe().ok() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(20ms);
+  expect_served();
+  expect_nothing_left();
+}
+
+TEST_F(SlowControlClient, MoreConnectionsThanAllowed_FurtherOnesAreClosed_UntilOneEnds) {
+  ControlOptions options = never();
+  options.max_connections = 5;
+  start(patient());
+  start_control(options);
+  expect_served();  // by the honest client's one
+  std::deque<RawSocket> sockets(4), further(3);
+  for (RawSocket& socket : sockets) ASSERT_TRUE(socket.connect(control_->port()));
+  for (RawSocket& socket : further) ASSERT_TRUE(socket.connect(control_->port()));
+  for (RawSocket& socket : further) EXPECT_TRUE(socket.closed_within(kHang));
+  expect_served();
+  sockets.pop_back();
+  // gRPC closes the socket some time after its client has gone.
+  const auto end = std::chrono::steady_clock::now() + kHang;
+  bool taken = false;
+  while (!taken && std::chrono::steady_clock::now() < end) {
+    RawSocket again;
+    ASSERT_TRUE(again.connect(control_->port()));
+    again.write(as_bytes(kGreeting));
+    taken = again.answered_within(1s) && !again.closed_within(100ms);
+  }
+  EXPECT_TRUE(taken);
+  expect_nothing_left();
+}
+
+// The lowest descriptors are free again when the scope is over.
+class NoDescriptorLeft {
+ public:
+  NoDescriptorLeft() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int highest = ::dup(0);  // the lowest that is free
+    ::close(highest);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(highest);
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptorLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST_F(SlowControlClient, NoDescriptorLeftForAConnection_ListensOn) {
+  std::atomic<int> told = 0;
+  start(patient());
+  ControlOptions options = never();
+  options.log = Logger::to_function(LogLevel::kWarn, [&told](LogLevel, std::string_view) { ++told; });
+  start_control(options);
+  expect_served();
+  std::deque<RawSocket> sockets(8);
+  {
+    const NoDescriptorLeft none;
+    for (RawSocket& socket : sockets) ASSERT_TRUE(socket.connect(control_->port()));
+    const auto end = std::chrono::steady_clock::now() + kHang;
+    while (told == 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(told, 1);
+  for (RawSocket& socket : sockets) {
+    socket.write(as_bytes(kGreeting));
+    EXPECT_TRUE(socket.answered_within(kHang));
+    EXPECT_FALSE(socket.closed_within(1ms));
+  }
+  stub_ = v1::Node::NewStub(grpc::CreateChannel(control_->address(), grpc::InsecureChannelCredentials()));
   expect_served();
   expect_nothing_left();
 }

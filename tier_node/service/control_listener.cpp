@@ -1,0 +1,188 @@
+#include "tier_node/service/control_listener.h"
+
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/transport/address.h"
+#include "common/transport/event_fd.h"
+
+namespace terrace::node {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr int kPauseMs = 100;  // without a descriptor, until the next try
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&&) = delete;
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int fd() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+Error failed(const std::string& address, const char* what) {
+  return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: {}: {}", address, what, std::strerror(errno)));
+}
+
+Result<Socket> listen_on(const std::string& address) {
+  TERRACE_ASSIGN_OR_RETURN(const transport::HostPort at, transport::parse_host_port(address));
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int code = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found); code != 0)
+    return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: {}", address, ::gai_strerror(code)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
+  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.fd() < 0) return failed(address, "socket");
+  const int on = 1;
+  if (::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return failed(address, "SO_REUSEADDR");
+  if (::bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0) return failed(address, "is the port in use? bind");
+  if (::listen(socket.fd(), kBacklog) != 0) return failed(address, "is the port in use? listen");
+  return socket;
+}
+
+Result<std::uint16_t> port_of(const Socket& socket, const std::string& address) {
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof bound;
+  if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return failed(address, "getsockname");
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
+// Sockets that were handed over, known again by their inodes: whoever has them closes them without telling.
+class OpenSockets {
+ public:
+  void add(int fd) { sockets_.push_back({fd, inode(fd)}); }
+  std::size_t count() {
+    std::erase_if(sockets_, [](const Known& known) { return inode(known.fd) != known.inode; });
+    return sockets_.size();
+  }
+  std::size_t at_most() const { return sockets_.size(); }
+
+ private:
+  struct Known {
+    int fd;
+    ino_t inode;
+  };
+  static ino_t inode(int fd) {
+    struct stat facts = {};
+    return ::fstat(fd, &facts) == 0 && S_ISSOCK(facts.st_mode) ? facts.st_ino : 0;
+  }
+  std::vector<Known> sockets_;
+};
+
+class Listener final : public ControlListener {
+ public:
+  Listener(std::uint32_t max_connections, Handler on_connection, const Logger& log, Socket socket,
+           transport::EventFd stop, std::uint16_t port, std::string address)
+      : max_connections_(max_connections),
+        on_connection_(std::move(on_connection)),
+        log_(log),
+        socket_(std::move(socket)),
+        stop_(std::move(stop)),
+        port_(port),
+        address_(std::move(address)) {}
+  ~Listener() override {
+    stop_.signal();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status run() {
+    try {
+      thread_ = std::thread([this] { accept_until_stopped(); });
+    } catch (const std::system_error& error) {
+      return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: no thread: {}", address_, error.what()));
+    }
+    return {};
+  }
+  std::uint16_t port() const override { return port_; }
+
+ private:
+  // True: stop() came before the time was over.
+  bool wait(bool for_connections, int timeout_ms) {
+    std::array<pollfd, 2> fds = {{{stop_.fd(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}}};
+    (void)::poll(fds.data(), for_connections ? 2 : 1, timeout_ms);
+    return fds[0].revents != 0;
+  }
+
+  void accept_until_stopped() {
+    while (!wait(true, -1)) {
+      const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) {
+        no_descriptor_ = false;
+        take(Socket(fd));
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        if (!std::exchange(no_descriptor_, true))
+          log_.warn("{}: connections wait: {}; going on when others end", address_, std::strerror(errno));
+        if (wait(false, kPauseMs)) return;
+      }  // else a connection that ended before it was taken
+    }
+  }
+
+  void take(Socket socket) {
+    // Looked through only when it may be too many.
+    const bool full = open_.at_most() >= max_connections_ && open_.count() >= max_connections_;
+    if (full) {
+      if (!std::exchange(full_, true))
+        log_.warn("{}: {} connections are open, and no more are taken until one ends", address_, max_connections_);
+      return;
+    }
+    full_ = false;
+    const int on = 1;
+    (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails on none that lives
+    open_.add(socket.fd());
+    on_connection_(socket.release());
+  }
+
+  const std::uint32_t max_connections_;
+  const Handler on_connection_;
+  const Logger log_;
+  const Socket socket_;
+  transport::EventFd stop_;
+  const std::uint16_t port_;
+  const std::string address_;
+  OpenSockets open_;
+  bool no_descriptor_ = false;  // was told
+  bool full_ = false;           // was told
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlListener>> ControlListener::start(const std::string& address,
+                                                                std::uint32_t max_connections, Handler on_connection,
+                                                                const Logger& log) {
+  TERRACE_ASSIGN_OR_RETURN(Socket socket, listen_on(address));
+  TERRACE_ASSIGN_OR_RETURN(const std::uint16_t port, port_of(socket, address));
+  TERRACE_ASSIGN_OR_RETURN(transport::EventFd stop, transport::EventFd::create());
+  auto listener = std::make_unique<Listener>(max_connections, std::move(on_connection), log, std::move(socket),
+                                             std::move(stop), port, address);
+  TERRACE_RETURN_IF_ERROR(listener->run());
+  return std::unique_ptr<ControlListener>(std::move(listener));
+}
+
+}  // namespace terrace::node
