@@ -49,9 +49,9 @@ OptionTable make_table(ChatOptions* o) {
 // One run: a conversation, where its lines come from, and how it is shown.
 class Chat {
  public:
-  Chat(Conversation& conversation, terminal::LineReader& lines, std::uint32_t context, terminal::Interrupts* interrupts,
-       bool quiet)
-      : conversation_(conversation), lines_(lines), context_(context), interrupts_(interrupts), quiet_(quiet) {}
+  Chat(Conversation& conversation, terminal::LineReader& lines, const arch::Trunk& trunk,
+       terminal::Interrupts* interrupts, bool quiet)
+      : conversation_(conversation), lines_(lines), trunk_(trunk), interrupts_(interrupts), quiet_(quiet) {}
 
   Status run() {
     if (interactive()) note("/help shows what can be typed; Ctrl-C stops a reply, Ctrl-D ends the conversation");
@@ -60,8 +60,9 @@ class Chat {
       if (line.kind == Line::Kind::kEnd) break;
       if (line.kind == Line::Kind::kInterrupted || line.text.find_first_not_of(" \t") == std::string::npos) continue;
       if (interactive() && line.text.starts_with('/')) {
-        if (line.text == "/quit") return {};
-        TERRACE_RETURN_IF_ERROR(command(line.text));
+        const std::string name = line.text.substr(0, line.text.find_last_not_of(" \t") + 1);
+        if (name == "/quit") return {};
+        TERRACE_RETURN_IF_ERROR(command(name));
       } else {
         TERRACE_RETURN_IF_ERROR(say(line.text));
       }
@@ -118,8 +119,8 @@ class Chat {
 
   void tell_end(const Conversation::Reply& reply) const {
     if (reply.stop_reason == StopReason::kContext) {
-      print_err("terrace: the context of {} tokens is full and the reply ends here; {}raise --ctx-size\n", context_,
-                interactive() ? "/clear begins anew, or " : "");
+      print_err("terrace: the context of {} tokens is full and the reply ends here; {}{}\n", trunk_.context(),
+                interactive() ? "/clear begins anew; " : "", how_to_lengthen(trunk_.context(), trunk_.info()));
     } else if (reply.stop_reason == StopReason::kLimit) {
       note("--max-tokens ended the reply");
     } else if (reply.stop_reason == StopReason::kInterrupted) {
@@ -129,7 +130,7 @@ class Chat {
 
   Conversation& conversation_;
   terminal::LineReader& lines_;
-  std::uint32_t context_;             // positions
+  const arch::Trunk& trunk_;
   terminal::Interrupts* interrupts_;  // null: standard input is no terminal, and Ctrl-C ends the program
   bool quiet_;
 };
@@ -201,7 +202,7 @@ Status run_chat(const CommandContext& context) {
   };
   TERRACE_ASSIGN_OR_RETURN(Conversation conversation, Conversation::begin(*engine, render, std::move(options)));
   if (interrupts) interrupts->remember();
-  return Chat(conversation, *lines, engine->trunk().context(), interrupts.get(), o.model.quiet).run();
+  return Chat(conversation, *lines, engine->trunk(), interrupts.get(), o.model.quiet).run();
 }
 
 }  // namespace terrace::app

@@ -65,8 +65,8 @@ Result<Conversation::Reply> Conversation::say(const std::string& message, const 
   if (ids.size() > context)
     return Error(ErrorCode::kContextFull,
                  fmt::format("the conversation would have {} tokens with this message, and the context holds {}; say "
-                             "less, begin anew, or raise --ctx-size",
-                             ids.size(), context));
+                             "less or begin anew; {}",
+                             ids.size(), context, how_to_lengthen(context, engine_->trunk().info())));
   // What the stream holds of them, but the last: its logits begin the reply.
   const auto held_end = tokens_.begin() + stream_->length();
   const auto same = std::mismatch(tokens_.begin(), held_end, ids.begin(), ids.empty() ? ids.end() : ids.end() - 1);

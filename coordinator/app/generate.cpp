@@ -156,8 +156,8 @@ Status run_generate(const CommandContext& context) {
   else
     print_out("{}\n", stream ? "" : g.text);
   if (g.stop_reason == StopReason::kContext)
-    print_err("terrace: the context of {} tokens is full and the text may be unfinished; raise --ctx-size\n",
-              engine->trunk().context());
+    print_err("terrace: the context of {} tokens is full and the text may be unfinished; {}\n",
+              engine->trunk().context(), how_to_lengthen(engine->trunk().context(), engine->trunk().info()));
   if (!o.model.quiet && !o.model.json) print_summary(*engine, g);
   return engine->end_trace();
 }

@@ -81,6 +81,10 @@ const char* name(StopReason reason) {
   return "unknown";
 }
 
+const char* how_to_lengthen(std::uint32_t context, const arch::ModelInfo& info) {
+  return context < info.context ? "raise --ctx-size" : "the model's context is no longer";
+}
+
 Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context) {
   if (request.prompt.empty())
     return Error(ErrorCode::kInvalidArgument,
@@ -91,9 +95,9 @@ Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& inf
                    fmt::format("the prompt holds token {}; this model has tokens 0 to {}", id, info.vocabulary - 1));
   if (request.before.size() + request.prompt.size() > context)
     return Error(ErrorCode::kContextFull,
-                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt{}",
+                 fmt::format("the prompt has {} tokens and the context holds {}; shorten the prompt{}{}",
                              request.before.size() + request.prompt.size(), context,
-                             context < info.context ? " or raise --ctx-size" : ", the model's context is no longer"));
+                             context < info.context ? " or " : ", ", how_to_lengthen(context, info)));
   return {};
 }
 

@@ -42,6 +42,9 @@ struct Generation {
   double decode_ms = 0;  // from the first chosen token to the last
 };
 
+// What can be done about a context of so many positions that is full: "raise --ctx-size", unless it is the model's own.
+const char* how_to_lengthen(std::uint32_t context, const arch::ModelInfo& info);
+
 // Whether the request's tokens are the model's, and fit into a context of so many positions: generate() asks, and may
 // be asked for before anything is loaded. kContextFull, kInvalidArgument.
 Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& info, std::uint32_t context);
