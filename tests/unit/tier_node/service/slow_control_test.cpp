@@ -175,6 +175,8 @@ TEST_F(SlowControlClient, NoDescriptorLeftForAConnection_ListensOn) {
   start(patient());
   ControlOptions options = never();
   options.log = Logger::to_function(LogLevel::kWarn, [&told](LogLevel, std::string_view) { ++told; });
+  // The sanitizer of undefined behaviour looks at a logger's type once, and needs a descriptor for that.
+  options.log.warn("before");
   start_control(options);
   expect_served();
   std::deque<RawSocket> sockets(8);
@@ -182,9 +184,9 @@ TEST_F(SlowControlClient, NoDescriptorLeftForAConnection_ListensOn) {
     const NoDescriptorLeft none;
     for (RawSocket& socket : sockets) ASSERT_TRUE(socket.connect(control_->port()));
     const auto end = std::chrono::steady_clock::now() + kHang;
-    while (told == 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+    while (told == 1 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
   }
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(told, 2);
   for (RawSocket& socket : sockets) {
     socket.write(as_bytes(kGreeting));
     EXPECT_TRUE(socket.answered_within(kHang));
