@@ -1,9 +1,9 @@
 #include "tier_node/service/control_listener.h"
 
 #include <fmt/core.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -76,23 +78,60 @@ Result<std::uint16_t> port_of(const Socket& socket, const std::string& address) 
 // Sockets that were handed over, known again by their inodes: whoever has them closes them without telling.
 class OpenSockets {
  public:
-  void add(int fd) { sockets_.push_back({fd, inode(fd)}); }
+  void add(int fd) { sockets_.push_back({fd, inode(fd), Clock::now()}); }
+  std::size_t at_most() const { return sockets_.size(); }
   std::size_t count() {
     std::erase_if(sockets_, [](const Known& known) { return inode(known.fd) != known.inode; });
     return sockets_.size();
   }
-  std::size_t at_most() const { return sockets_.size(); }
+  // Ends the one that has said least; gives the bytes it said. New ones are taken to have said more than they did, for
+  // want of time. Its owner sees the end and closes it. Between the look at the inode and the end it may have closed it
+  // already, and another socket have its number: as long as a system call takes, and only while too many are open.
+  std::uint64_t end_one() {
+    const Clock::time_point spoke_before = Clock::now() - kTimeToSpeak;
+    const auto weight = [&](const Known& known) {
+      return bytes_received(known.fd) + (known.since < spoke_before ? 0 : kTrustedBytes);
+    };
+    const auto least = std::ranges::min_element(sockets_, {}, weight);
+    const std::uint64_t said = bytes_received(least->fd);
+    (void)::shutdown(least->fd, SHUT_RDWR);
+    sockets_.erase(least);
+    return said;
+  }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kTimeToSpeak{1};  // greeting and call come with the first packets
+  static constexpr std::uint64_t kTrustedBytes = 512;     // those have about as many
   struct Known {
     int fd;
     ino_t inode;
+    Clock::time_point since;
   };
   static ino_t inode(int fd) {
     struct stat facts = {};
     return ::fstat(fd, &facts) == 0 && S_ISSOCK(facts.st_mode) ? facts.st_ino : 0;
   }
+  static std::uint64_t bytes_received(int fd) {
+    tcp_info facts = {};
+    socklen_t size = sizeof facts;
+    return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &facts, &size) == 0 ? facts.tcpi_bytes_received : 0;
+  }
   std::vector<Known> sockets_;
+};
+
+// Whether a thing that may happen all the time is to be told: once a minute.
+class Seldom {
+ public:
+  bool now() {
+    const auto time = std::chrono::steady_clock::now();
+    if (told_ && time - *told_ < std::chrono::minutes(1)) return false;
+    told_ = time;
+    return true;
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> told_;
 };
 
 class Listener final : public ControlListener {
@@ -133,10 +172,9 @@ class Listener final : public ControlListener {
     while (!wait(true, -1)) {
       const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd >= 0) {
-        no_descriptor_ = false;
         take(Socket(fd));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        if (!std::exchange(no_descriptor_, true))
+        if (no_descriptor_.now())
           log_.warn("{}: connections wait: {}; going on when others end", address_, std::strerror(errno));
         if (wait(false, kPauseMs)) return;
       }  // else a connection that ended before it was taken
@@ -145,13 +183,12 @@ class Listener final : public ControlListener {
 
   void take(Socket socket) {
     // Looked through only when it may be too many.
-    const bool full = open_.at_most() >= max_connections_ && open_.count() >= max_connections_;
-    if (full) {
-      if (!std::exchange(full_, true))
-        log_.warn("{}: {} connections are open, and no more are taken until one ends", address_, max_connections_);
-      return;
+    if (open_.at_most() >= max_connections_ && open_.count() >= max_connections_) {
+      const std::uint64_t said = open_.end_one();
+      if (full_.now())
+        log_.warn("{}: {} connections are open: the one that said least, {} bytes, is closed for a new one", address_,
+                  max_connections_, said);
     }
-    full_ = false;
     const int on = 1;
     (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails on none that lives
     open_.add(socket.fd());
@@ -166,8 +203,8 @@ class Listener final : public ControlListener {
   const std::uint16_t port_;
   const std::string address_;
   OpenSockets open_;
-  bool no_descriptor_ = false;  // was told
-  bool full_ = false;           // was told
+  Seldom no_descriptor_;
+  Seldom full_;
   std::thread thread_;
 };
 

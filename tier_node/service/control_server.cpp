@@ -376,6 +376,7 @@ void bound_connections(const ControlOptions& options, grpc::ServerBuilder& build
   set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_timeout);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_time);
   set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // else the third is not sent
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
 }

@@ -37,7 +37,7 @@ struct ControlOptions {
   std::chrono::milliseconds idle_timeout{120'000};      // without a call; a coordinator connects again for the next one
   std::chrono::milliseconds keepalive_time{30'000};     // without a byte from the client: it is sent a ping
   std::chrono::milliseconds keepalive_timeout{20'000};  // without the answer: the connection and its calls end
-  std::uint32_t max_connections = 256;                  // open at one time; a further one is closed at once
+  std::uint32_t max_connections = 256;                  // open at one time; see ControlListener
   Logger log = Logger::silent();                        // what the listener meets
 };
 
