@@ -88,9 +88,10 @@ class OpenSockets {
   // want of time. Its owner sees the end and closes it. Between the look at the inode and the end it may have closed it
   // already, and another socket have its number: as long as a system call takes, and only while too many are open.
   std::uint64_t end_one() {
-    const Clock::time_point spoke_before = Clock::now() - kTimeToSpeak;
+    const Clock::time_point now = Clock::now();
     const auto weight = [&](const Known& known) {
-      return bytes_received(known.fd) + (known.since < spoke_before ? 0 : kTrustedBytes);
+      if (now - known.since < kTimeToBegin) return UINT64_MAX;
+      return bytes_received(known.fd) + (now - known.since < kTimeToSpeak ? kTrustedBytes : 0);
     };
     const auto least = std::ranges::min_element(sockets_, {}, weight);
     const std::uint64_t said = bytes_received(least->fd);
@@ -101,6 +102,7 @@ class OpenSockets {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kTimeToBegin{200};
   static constexpr std::chrono::seconds kTimeToSpeak{1};  // greeting and call come with the first packets
   static constexpr std::uint64_t kTrustedBytes = 512;     // those have about as many
   struct Known {
