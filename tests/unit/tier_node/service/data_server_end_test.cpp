@@ -114,6 +114,10 @@ TEST_F(DataServerTest, LastConnectionLost_EndsTheSessionAndItsMemoryIsFreeLongBe
   ASSERT_TRUE(ends(*session));
   EXPECT_THAT(session->end_reason().text(), HasSubstr("last data connection is gone"));
   EXPECT_FALSE(node.sessions().find(session->id()).ok());
+  // The session is told as ended first, and then let go.
+  const auto patience = std::chrono::steady_clock::now() + test::kPatience;
+  while (node.store().usage().reserved >= reserved && std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_LT(node.store().usage().reserved, reserved);
   expect_serves(model_, good, *other);
 }
