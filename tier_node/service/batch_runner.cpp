@@ -90,7 +90,7 @@ void BatchRunner::split_by_memory(const Work& work, const Range& range) {
   for (std::size_t i = 0; i < range.pairs.size(); ++i) {
     const kernels::Pair& pair = range.pairs[i];
     if (i == 0 || pair.expert != range.pairs[i - 1].expert)
-      on_card = card_ != nullptr && work.epoch->on_card(work.batch.layer, pair.expert);
+      on_card = work.epoch->on_card(work.batch.layer, pair.expert);
     (on_card ? card_pairs_ : ram_pairs_).push_back(pair);
   }
 }
@@ -101,6 +101,7 @@ Result<kernels::ExecStats> BatchRunner::run_executors(const Work& work, const Ra
   const kernels::ExpertKernels& kernels = model.layer(work.batch.layer).kernels;
   const kernels::SumsView sums{sums_.data(), work.batch.info.d_model, model.shift()};
   const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
+  if (card_ == nullptr) return executor_.run(kernels, slab_of, range.batch, sums, failed_, between_slices);
   split_by_memory(work, range);
   kernels::BatchView on_card = range.batch, in_ram = range.batch;
   on_card.pairs = card_pairs_;

@@ -38,6 +38,7 @@ class BatchRunner {
     kernels::BatchView batch;
   };
   Range select_range(const Work& work, std::size_t index);
+  // Of a node with a card.
   void split_by_memory(const Work& work, const Range& range);
   Status compute_sums(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                       OutFrame& reply);
