@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/base/environment.h"
+#include "common/base/log.h"
 #include "common/base/result.h"
 
 namespace terrace {
@@ -26,5 +27,10 @@ class ServiceManager {
 
   std::string socket_;  // path, or '@' and a name (Linux's abstract sockets); empty: no manager
 };
+
+// Logs what ready() or stopping() failed with: a manager that cannot be told is no reason not to serve.
+inline void warn_if_failed(const Status& told, const Logger& log) {
+  if (!told.ok()) log.warn("{}", told.error().text());
+}
 
 }  // namespace terrace

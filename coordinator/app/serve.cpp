@@ -110,11 +110,6 @@ void make_room_for(std::uint32_t connections, const Logger& log) {
              files.rlim_max);
 }
 
-// A service manager that cannot be told is no reason not to serve.
-void warn_if_failed(const Status& told, const Logger& log) {
-  if (!told.ok()) log.warn("{}", told.error().text());
-}
-
 Status serve_until_stopped(const ServeOptions& options, const Environment& environment, const Logger& log) {
   const ServiceManager manager(environment);
   make_room_for(options.max_connections, log);

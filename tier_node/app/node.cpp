@@ -123,11 +123,6 @@ void drain(SessionTable& sessions, ControlServer& control, const Logger& log) {
   if (!sessions.wait_drained(kDrainTime)) sessions.end_all(Error(ErrorCode::kPeerGone, "this node is shutting down"));
 }
 
-// A service manager that cannot be told is no reason not to serve.
-void warn_if_failed(const Status& told, const Logger& log) {
-  if (!told.ok()) log.warn("{}", told.error().text());
-}
-
 // Where the node is reached.
 struct Addresses {
   ListenAddress control;
