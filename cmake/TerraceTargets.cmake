@@ -6,6 +6,10 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LAN
 foreach(warning -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
 endforeach()
+# It spares a file's own types, and takes the file that joins several for a header.
+if(CMAKE_UNITY_BUILD)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 # The same for cards: no contraction, subnormals kept, division and square root rounded as IEEE says.
 foreach(flag -std=c++20 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
              -Werror=all-warnings -Xcompiler=-ffp-contract=off,-fno-fast-math)
