@@ -80,6 +80,19 @@ class SlowControlClient : public SlowClient {
     }
     expect_others_are_served();
   }
+  // For an honest one that may be closed as well, perhaps under its call: it connects again.
+  void expect_served_after_new_tries() {
+    for (int i = 0; i < 20; ++i) {
+      const auto end = std::chrono::steady_clock::now() + kHang;
+      grpc::Status status = describe();
+      while (!status.ok() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(20ms);
+        status = describe();
+      }
+      ASSERT_TRUE(status.ok()) << status.error_message();
+    }
+    expect_others_are_served();
+  }
 
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<v1::Node::Stub> stub_;
@@ -119,12 +132,9 @@ TEST_F(SlowControlClient, MuteAfterTheHandshake_ClosedAsIdle) {
     ASSERT_TRUE(socket.connect(control_->port()));
     socket.write(as_bytes(kGreeting));
   }
-  expect_served();
+  expect_served_after_new_tries();
   for (RawSocket& socket : sockets) EXPECT_TRUE(socket.closed_within(kHang));
-  // An honest one is closed as well, perhaps under its call: it connects again.
-  const auto end = std::chrono::steady_clock::now() + kHang;
-  while (!describe().ok() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(20ms);
-  expect_served();
+  expect_served_after_new_tries();
   expect_nothing_left();
 }
 
@@ -143,7 +153,8 @@ TEST_F(SlowControlClient, MoreConnectionsThanAllowed_TheSlowMakeRoom_OthersGoOn)
     (void)sockets[i].try_write(as_bytes(said[i % 3]));
     if (i == 14) std::this_thread::sleep_for(1100ms);  // all places are taken, by some that had time to speak
   }
-  expect_served();
+  // Those that came just now are spared as long as there is another: on a slow machine that is the honest one.
+  expect_served_after_new_tries();
   // Somebody new gets in as well.
   const auto stranger =
       v1::Node::NewStub(grpc::CreateCustomChannel(control_->address(), grpc::InsecureChannelCredentials(), [] {
