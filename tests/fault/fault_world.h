@@ -34,6 +34,7 @@ struct NodeLink {
   NodeInProcess& node;
   transport::Transport& transport;
   Patience patience = kAmple;
+  std::string address{};  // where the coordinator meets it; empty: the node's own
 };
 
 class FaultWorld {

@@ -14,6 +14,10 @@
 #include "coordinator/app/model_options.h"
 #include "tests/test_data.h"
 
+namespace terrace::app {
+class Engine;
+}
+
 namespace terrace::test {
 
 // The value, or the error's text as an exception: the test fails.
@@ -45,6 +49,10 @@ app::ModelOptions gate_options(const std::filesystem::path& model = demo_model()
 
 // Throws with the error's text.
 GateRun gate_run(const app::ModelOptions& options, const std::vector<std::int32_t>& prompt, std::uint64_t max_tokens);
+
+// One more run of an engine that is open; legs count what this run did not do too.
+GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std::int32_t>& prompt,
+                 std::uint64_t max_tokens);
 
 // Where the two differ, as a sentence that names the first step; nothing: the same tokens and logits to the bit.
 std::optional<std::string> difference(const GateRun& expected, const GateRun& got);

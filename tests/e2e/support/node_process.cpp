@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "tests/test_data.h"
@@ -9,9 +10,11 @@
 namespace terrace::test {
 namespace {
 
-std::vector<std::string> node_command(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {(binary_dir() / "terrace-node").string(), "--listen", "127.0.0.1:0"});
-  return flags;
+std::vector<std::string> node_command(const std::vector<std::string>& flags) {
+  std::vector<std::string> command = {(binary_dir() / "terrace-node").string()};
+  if (std::ranges::find(flags, "--listen") == flags.end()) command.insert(command.end(), {"--listen", "127.0.0.1:0"});
+  command.insert(command.end(), flags.begin(), flags.end());
+  return command;
 }
 
 // What stands between `before` and the end of its line; empty: it is not there yet.
@@ -24,12 +27,15 @@ std::string rest_of_line(const std::string& text, const std::string& before) {
 
 }  // namespace
 
-NodeProcess::NodeProcess(const std::vector<std::string>& flags) : process_(node_command(flags)) {
+NodeProcess::NodeProcess(const std::vector<std::string>& flags, int network)
+    : process_(node_command(flags), "", network) {
   const bool said = eventually([this] {
     address_ = rest_of_line(process_.err(), "listening on ");
     return !address_.empty() || !process_.running();
   });
   if (!said || address_.empty()) throw std::runtime_error("terrace-node does not listen:\n" + process_.err());
+  const std::string port = rest_of_line(process_.err(), "data port ");  // not said below --log-level info
+  if (!port.empty()) data_port_ = static_cast<std::uint16_t>(std::stoul(port));
 }
 
 void NodeProcess::stop() {

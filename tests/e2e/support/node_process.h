@@ -11,11 +11,13 @@ namespace terrace::test {
 
 class NodeProcess {
  public:
-  // Starts it and waits until it listens; throws (the test fails) when it does not.
-  explicit NodeProcess(const std::vector<std::string>& flags = {});
+  // Starts it and waits until it listens; throws (the test fails) when it does not. Flags may say where it listens; it
+  // runs in `network` (as for spawn()).
+  explicit NodeProcess(const std::vector<std::string>& flags = {}, int network = -1);
   ~NodeProcess() = default;
 
   const std::string& address() const { return address_; }  // HOST:PORT
+  std::uint16_t data_port() const { return data_port_; }   // 0: its log does not say
   Process& process() { return process_; }
   void kill(int signal) { process_.kill(signal); }
   // SIGTERM: it drains and exits 0, or the test fails.
@@ -28,6 +30,7 @@ class NodeProcess {
  private:
   Process process_;
   std::string address_;
+  std::uint16_t data_port_ = 0;
 };
 
 }  // namespace terrace::test
