@@ -86,6 +86,11 @@ sanitize() {
   fi
 }
 
+# What the release run skipped is what tests/skips.txt says that this machine has to skip.
+check_skips() {
+  tests/check_skips.py "$log_dir/release-tests.log"
+}
+
 report() {
   echo "== time"
   printf '%s\n' "${timings[@]}"
@@ -99,6 +104,7 @@ rm -f "$log_dir"/*.log
 if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
   stage release-tests run_tests release || true
+  stage skips check_skips || true
   if [ "$mode" != quick ]; then
     sanitize asan || true
     sanitize tsan || true
