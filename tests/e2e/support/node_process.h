@@ -1,6 +1,7 @@
 // The real terrace-node on loopback, on ports that the system chooses.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,8 +17,10 @@ class NodeProcess {
   ~NodeProcess() = default;
 
   const std::string& address() const { return address_; }  // HOST:PORT
-  Process& process() { return process_; }
-  void kill(int signal) { process_.kill(signal); }
+  Process& process() { return *process_; }
+  void kill(int signal) { process_->kill(signal); }
+  // Ends it by SIGKILL and starts it anew, with the same flags and at the same address.
+  void restart();
   // SIGTERM: it drains and exits 0, or the test fails.
   void stop();
   // `terrace status --json`, or an empty object where it does not answer.
@@ -26,7 +29,10 @@ class NodeProcess {
   std::uint64_t reserved() const { return status().at("memory").at("reserved"); }
 
  private:
-  Process process_;
+  void start(const std::string& listen);
+
+  const std::vector<std::string> flags_;
+  std::unique_ptr<Process> process_;
   std::string address_;
 };
 
