@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -34,6 +35,7 @@ constexpr int kMaxMessageBytes = 64 << 20;
 ErrorCode code_of(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
       return ErrorCode::kPeerGone;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return ErrorCode::kDeadline;
@@ -110,6 +112,41 @@ std::string host_of_peer(const std::string& peer) {
   const auto parsed = transport::parse_host_port(address);
   return parsed.ok() ? parsed->host : "";
 }
+
+// The calls that other threads may want to end.
+class OpenCalls {
+ public:
+  // While it lives cancel() ends the call.
+  class Entry {
+   public:
+    Entry(OpenCalls& calls, grpc::ClientContext& context) : calls_(calls), context_(context) {
+      const std::lock_guard lock(calls_.mutex_);
+      calls_.contexts_.insert(&context_);
+      if (calls_.cancelled_) context_.TryCancel();
+    }
+    ~Entry() {
+      const std::lock_guard lock(calls_.mutex_);
+      calls_.contexts_.erase(&context_);
+    }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    OpenCalls& calls_;
+    grpc::ClientContext& context_;
+  };
+
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<grpc::ClientContext*> contexts_;
+  bool cancelled_ = false;
+};
 
 class GrpcNodeControl final : public NodeControl {
  public:
@@ -222,11 +259,21 @@ class GrpcNodeControl final : public NodeControl {
   }
 
   Status heartbeat(std::uint64_t session) override {
-    return call_for_session<v1::HeartbeatRequest, v1::HeartbeatReply>(&v1::Node::Stub::Heartbeat, session);
+    v1::HeartbeatRequest message;
+    message.set_session(session);
+    v1::HeartbeatReply reply;
+    return call(&v1::Node::Stub::Heartbeat, message, reply, timeouts_.brief);
   }
+  // Not one of the open calls: it is how a program that ends says goodbye.
   Status close_session(std::uint64_t session) override {
-    return call_for_session<v1::CloseSessionRequest, v1::CloseSessionReply>(&v1::Node::Stub::CloseSession, session);
+    v1::CloseSessionRequest message;
+    message.set_session(session);
+    v1::CloseSessionReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeouts_.brief);
+    return to_status(stub_->CloseSession(&context, message, &reply));
   }
+  void cancel() override { calls_.cancel(); }
   Status forget(std::uint64_t session, std::uint64_t epoch) override {
     v1::ForgetRequest message;
     message.set_session(session);
@@ -252,16 +299,9 @@ class GrpcNodeControl final : public NodeControl {
   Status call(Method method, const Request& request, Reply& reply, std::chrono::milliseconds deadline,
               grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + deadline);
+    const OpenCalls::Entry open(calls_, context);
     return to_status((stub_.get()->*method)(&context, request, &reply));
   }
-  template <class Request, class Reply, class Method>
-  Status call_for_session(Method method, std::uint64_t session) {
-    Request message;
-    message.set_session(session);
-    Reply reply;
-    return call(method, message, reply, timeouts_.brief);
-  }
-
   Status to_status(const grpc::Status& status) const {
     if (status.ok()) return {};
     const std::string text = printable(status.error_message());
@@ -289,6 +329,7 @@ class GrpcNodeControl final : public NodeControl {
   std::string address_;
   ControlTimeouts timeouts_;
   std::unique_ptr<v1::Node::Stub> stub_;
+  OpenCalls calls_;
 };
 
 NodeStatus from_message(const v1::StatusReply& reply) {
@@ -442,6 +483,7 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
     for (const std::uint16_t expert : layer.experts) entry->add_experts(expert);
   }
   grpc::ClientContext context;
+  const OpenCalls::Entry open(calls_, context);
   StandstillGuard guard(context, timeouts_.progress);
   auto reader = stub_->Assign(&context, message);
   v1::AssignProgress answer;

@@ -80,7 +80,9 @@ Status Lane::greet() {
           Error(ErrorCode::kDeadline,
                 fmt::format("its data port ({}, {} lane) did not answer our Hello within {}", options_.data_address,
                             name(options_.lane), format_duration(options_.connect_timeout))));
-    (void)transport::wait(*connection_, left);
+    if (options_.stop.stop_requested())
+      return fail(Error(ErrorCode::kPeerGone, "opening it was given up by this side"));
+    (void)transport::wait(*connection_, std::min<std::chrono::microseconds>(left, kLongestWait));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "common/base/function_ref.h"
@@ -30,6 +31,7 @@ struct LaneOptions {
   std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};  // no frame for so long after we asked: the node is gone
+  std::stop_token stop;                                // ends open() early (kPeerGone)
 };
 
 // One owner thread. An error of poll(), wait() or abort() is final: the connection is closed, and every later call

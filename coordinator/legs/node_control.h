@@ -126,6 +126,9 @@ class NodeControl {
                         FunctionRef<Status(const AssignProgress&)> on_progress) = 0;
   virtual Status forget(std::uint64_t session, std::uint64_t epoch) = 0;
   virtual Status close_session(std::uint64_t session) = 0;
+
+  // Calls in progress and all later ones but close_session() end at once with kPeerGone: for a program that ends.
+  virtual void cancel() {}
 };
 
 }  // namespace terrace::legs

@@ -2,11 +2,14 @@
 // the three lanes, the lease, the slabs, the canary. Its leg is what the dispatcher gets.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +47,7 @@ struct NodeSessionOptions {
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};
   std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
+  std::stop_token stop;                             // ends open() and take_share() early (kPeerGone)
 };
 
 // Bytes are those of slabs as the file has them.
@@ -71,8 +75,14 @@ class NodeSession {
 
   // Has the node set memory aside for what `owners` gives to `leg`, sends the slabs it lacks, waits until the epoch is
   // ready there, and compares a canary batch (one expert of each combination of types) with our own kernels.
-  // kOutOfMemory: the node's numbers. kRefused: the canary's answer has other bits than ours.
+  // kOutOfMemory: the node's numbers. kRefused: the canary's answer has other bits than ours (wrong() says so).
   Status take_share(const OwnerTable& owners, std::size_t leg, FunctionRef<void(const ShareProgress&)> on_progress);
+
+  // The canary found other bits than ours: the node is wrong, not merely gone.
+  bool wrong() const { return wrong_; }
+  // The node holds the session no more, as far as its lease tells: it said so, or answered nothing for a whole lease.
+  // Any thread.
+  bool lease_lost() const { return lease_lost_.load(std::memory_order_acquire); }
 
   NodeLeg& leg() { return *leg_; }
   // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
@@ -80,6 +90,8 @@ class NodeSession {
 
  private:
   NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);
+  // While the result lives, options_.stop ends the calls of the control plane.
+  std::stop_callback<std::function<void()>> cancel_when_stopped();
   Status open_session();
   Status open_lanes(transport::Transport& transport);
   Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window);
@@ -98,7 +110,9 @@ class NodeSession {
   std::unique_ptr<Lane> weights_;
   std::unique_ptr<NodeLeg> leg_;
 
+  bool wrong_ = false;
   std::uint32_t lease_ms_ = 0;  // 0: nothing is reserved yet
+  std::atomic<bool> lease_lost_ = false;
   std::mutex lease_mutex_;
   std::condition_variable lease_changed_;
   bool closing_ = false;
