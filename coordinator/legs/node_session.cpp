@@ -249,12 +249,30 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
                   info(kernels.shape.down).name));
 }
 
-NodeSession::~NodeSession() {
+Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
+  const auto on_answer = [&](const AssignProgress& answer) -> Status {
+    if (answer.wanted.empty()) return {};
+    return Error(ErrorCode::kCorrupt, fmt::format("{}: it wants slabs of a share that it has", control_->address()));
+  };
+  return control_->assign(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
+}
+
+void NodeSession::abandon() {
+  end_lease();
+  control_->cancel();
+  if (weights_ != nullptr) weights_->close();
+}
+
+void NodeSession::end_lease() {
   {
     const std::lock_guard lock(lease_mutex_);
     closing_ = true;
   }
   lease_changed_.notify_all();
+}
+
+NodeSession::~NodeSession() {
+  end_lease();
   if (lease_thread_.joinable()) lease_thread_.join();
   if (leg_ != nullptr) leg_->close();
   if (weights_ != nullptr) weights_->close();

@@ -21,6 +21,7 @@
 #include "common/transport/connection.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/lane.h"
+#include "coordinator/legs/member.h"
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/node_leg.h"
 #include "coordinator/legs/owner_table.h"
@@ -61,15 +62,16 @@ struct ShareProgress {
 // describe().
 Status check_versions(NodeControl& node);
 
-// Built and used by one thread at a time; the lease is renewed by a thread of its own.
-class NodeSession {
+// Built and used by one thread at a time, but for lease_lost() and abandon(); the lease is renewed by a thread of its
+// own.
+class NodeSession final : public Member {
  public:
   // Asks the node what it is, opens the session and its lanes. Errors name the node: kPeerGone, kDeadline (cannot be
   // reached), kRefused (protocol range, numerics version, a window too small for our batches), kCorrupt.
   static Result<std::unique_ptr<NodeSession>> open(std::unique_ptr<NodeControl> control,
                                                    transport::Transport& transport, const SessionModel& model,
                                                    const NodeSessionOptions& options);
-  ~NodeSession();
+  ~NodeSession() override;
   NodeSession(const NodeSession&) = delete;
   NodeSession& operator=(const NodeSession&) = delete;
 
@@ -80,9 +82,12 @@ class NodeSession {
 
   // The canary found other bits than ours: the node is wrong, not merely gone.
   bool wrong() const { return wrong_; }
-  // The node holds the session no more, as far as its lease tells: it said so, or answered nothing for a whole lease.
-  // Any thread.
-  bool lease_lost() const { return lease_lost_.load(std::memory_order_acquire); }
+
+  bool lease_lost() const override { return lease_lost_.load(std::memory_order_acquire); }
+  // kCorrupt: it wants slabs for a share that it has.
+  Status acknowledge(const OwnerTable& owners, std::size_t leg) override;
+  Status forget(std::uint64_t epoch) override { return control_->forget(opened_.session, epoch); }
+  void abandon() override;
 
   NodeLeg& leg() { return *leg_; }
   // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
@@ -101,6 +106,7 @@ class NodeSession {
   Status check_canary(std::uint64_t epoch, std::span<const LayerExperts> share);
   Status check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert);
   void keep_lease();
+  void end_lease();
 
   std::unique_ptr<NodeControl> control_;
   const SessionModel& model_;
