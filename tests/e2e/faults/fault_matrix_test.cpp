@@ -44,15 +44,11 @@ class FaultMatrix : public testing::TestWithParam<Cell> {
     });
     // Whatever throws below: the other thread does not wait on for its frame.
     const std::shared_ptr<Relay> dropped(&stage.relay(), [](Relay* relay) { relay->drop_point(); });
-    if (GetParam().phase == Phase::kWeights) {
-      // The node is lost, comes back and wants its slabs again: until then tokens are made without it.
-      stage.lose_node();
-      while (struck.wait_for(std::chrono::seconds(0)) != std::future_status::ready && !HasFailure())
-        expect_right(stage.generate());
-    } else {
+    // In weights: the node is lost, comes back and wants its slabs again. Elsewhere one run is enough, but on a machine
+    // so busy that a late node is left out for a while.
+    if (GetParam().phase == Phase::kWeights) stage.lose_node();
+    while (struck.wait_for(std::chrono::seconds(0)) != std::future_status::ready && !HasFailure())
       expect_right(stage.generate());
-      stage.relay().drop_point();
-    }
     EXPECT_TRUE(struck.get()) << "the frame at which the fault was to come never came";
   }
 

@@ -47,8 +47,8 @@ GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std
   GateRun run;
   run.tokens = made.tokens;
   run.logits_xxh3 = made.logits_xxh3;
-  for (const legs::Leg* leg : engine.legs())
-    run.legs.push_back({leg->name(), leg->experts(), leg->counters().pairs, leg->counters().weight_bytes_sent});
+  for (const legs::LegReport& leg : engine.board().report())
+    run.legs.push_back({leg.name, leg.experts, leg.counters.pairs, leg.counters.weight_bytes_sent});
   const arch::ModelInfo& model = engine.trunk().info();
   const std::uint64_t rows = prompt.size() + made.tokens.size() - 1;  // the last token is not computed with
   run.expected_pairs = rows * model.top_k * model.n_layers;
