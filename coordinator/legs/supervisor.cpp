@@ -97,10 +97,12 @@ void Supervisor::look_for_losses() {
     Place& place = places_[i];
     if (place.out) continue;
     const bool lease_lost = place.seat.member && place.seat.member->lease_lost();
-    if (lease_lost && !is_out(place.entry->state()))
+    if (lease_lost && !is_out(place.entry->state())) {  // no batch is sent there, so that its leg does not know
       place.entry->set_state(
           LegState::kLost,
           fmt::format("{}: the node is lost (it does not hold our session any more)", place.seat.name));
+      place.entry->add(&LegCounters::losses, 1);
+    }
     const LegState state = place.entry->state();
     if (is_out(state) && (lease_lost || is_judged_by_board(place))) take_out(i, state);
   }
@@ -116,7 +118,6 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
   lost_.push_back({std::exchange(place.seat.member, nullptr), std::move(place.seat.leg)});
   place.seat.leg = std::make_shared<OutLeg>(place.seat.name, place.seat.kind, state, why);
   publish();
-  place.entry->add(state == LegState::kWrong ? &LegCounters::wrongs : &LegCounters::losses, 1);
   const bool comes_back = state == LegState::kLost && place.seat.kind == LegKind::kNode;
   if (comes_back) schedule_.lost(leg, place.out_since);
   hooks_.tell(fmt::format("{}; its {} experts are computed here{}", why, experts,

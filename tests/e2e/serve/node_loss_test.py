@@ -5,7 +5,6 @@ import signal
 import threading
 import unittest
 
-import programs
 import server
 import support
 
@@ -61,9 +60,9 @@ class Stream(threading.Thread):
 
 class NodeLoss(unittest.TestCase):
     def setUp(self):
-        first = self.enterContext(programs.node("--threads", "1", "--data-port", "0"))
+        first = self.enterContext(server.programs.node("--threads", "1", "--data-port", "0"))
         self.address = first.address
-        self.other = self.enterContext(programs.node("--threads", "1")).address
+        self.other = self.enterContext(server.programs.node("--threads", "1")).address
         self.first = first
         self.served = self.enterContext(
             server.serve("--slots", str(STREAMS), "--node", self.address, "--node", self.other)
@@ -81,7 +80,7 @@ class NodeLoss(unittest.TestCase):
 
     def restart_node(self):
         command = [support.program("terrace-node"), "--listen", self.address, "--data-port", "0", "--threads", "1"]
-        self.enterContext(programs.running(command, "listening on "))
+        self.enterContext(server.programs.running(command, "listening on "))
 
     def end(self, streams):
         for stream in streams:
