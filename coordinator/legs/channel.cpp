@@ -62,13 +62,13 @@ Error unreachable(const std::string& address, const std::string& grpc_text, cons
   const auto refused = [&](std::string_view what) {
     return Error(ErrorCode::kRefused, fmt::format("{}: {}", address, what));
   };
-  if (has("WRONG_VERSION_NUMBER") || has("wrong version number"))
+  if (has("wrong version number"))
     return refused(
         "it answers without TLS, and we have credentials; start terrace-node there with credentials of the same "
         "authority, or leave ours out if both are on this machine");
   if (has("is not in peer certificate"))
     return refused("its certificate is not for this name or address; give --node as the certificate names it");
-  if (has("CERTIFICATE_VERIFY_FAILED") || has("certificate verify failed"))
+  if (has("certificate verify failed") || has("SSL_ERROR") || has("andshake failed"))
     return refused(
         "its certificate is not one that we trust; secret, certificate or clock? Both machines need the same secret "
         "file (or certificates of an authority that the other knows), and clocks that agree");

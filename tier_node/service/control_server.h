@@ -40,7 +40,7 @@ struct ControlOptions {
   std::chrono::milliseconds keepalive_timeout{20'000};  // without the answer: the connection and its calls end
   std::uint32_t max_connections = 256;                  // open at one time; see ControlListener
   Logger log = Logger::silent();                        // what the listener meets
-  std::shared_ptr<security::Credentials> credentials;   // given: required of every client; null: none, on loopback
+  std::shared_ptr<security::Credentials> credentials{};  // given: required of every client; null: none, on loopback
 };
 
 class ControlServer {

@@ -1,6 +1,7 @@
 // Who gets in on the control port: real gRPC and TLS in this process, on loopback.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/client_unary_call.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -160,7 +161,9 @@ TEST_F(ControlSecurity, LeafWithoutUseOrOfAnotherName_EveryServiceRefuses) {
     const grpc::internal::RpcMethod call(method, grpc::internal::RpcMethod::NORMAL_RPC);
     v1::DescribeReply reply;
     const grpc::Status refused =
-        grpc::internal::BlockingUnaryCall(channel.get(), call, &context, v1::DescribeRequest(), &reply);
+        grpc::internal::BlockingUnaryCall<v1::DescribeRequest, v1::DescribeReply, grpc::protobuf::MessageLite,
+                                          grpc::protobuf::MessageLite>(channel.get(), call, &context,
+                                                                       v1::DescribeRequest(), &reply);
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << refused.error_message();
   }
 }
