@@ -5,7 +5,8 @@
 #                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, 20 s of fuzzing a target, and clang-tidy
+#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, 20 s
+#                           of fuzzing a target, and clang-tidy
 #
 # Ends with the minutes of each stage and ctest's closing line of the release run. Exit 0 only if every stage passed.
 set -euo pipefail
@@ -86,6 +87,11 @@ sanitize() {
   fi
 }
 
+# The seed is another one each day, and printed: a run that fails is repeated by it (docs/hacking.md).
+soak() {
+  build/release/tests/terrace-soak --runs 1000 --seed "$(date +%Y%m%d)"
+}
+
 # What the release run skipped is what tests/skips.txt says that this machine has to skip.
 check_skips() {
   tests/check_skips.py "$log_dir/release-tests.log"
@@ -109,6 +115,7 @@ if stage install install_packages && stage test-tools fetch_test_tools &&
     sanitize asan || true
     sanitize tsan || true
   fi
+  if [ "$mode" = full ]; then stage soak soak || true; fi
   if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi

@@ -84,6 +84,7 @@ struct Engine::Parts {
   std::vector<kernels::ExpertKernels> kernels;
   std::optional<manifest::Manifest> manifest;  // only with nodes: hashing a large file takes minutes
   std::optional<legs::SessionModel> session_model;
+  std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::unique_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;  // as they were opened; the supervisor has them afterwards
@@ -260,6 +261,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (!options.trace.empty()) {
     TERRACE_ASSIGN_OR_RETURN(p.trace, serve::TraceRecorder::open(options.trace, placement.owners.leg_names()));
   }
+  p.credentials = placement.credentials;
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
@@ -329,7 +331,7 @@ Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::Ow
   legs::ControlTimeouts timeouts;
   timeouts.call = kRejoinCall;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
-                           legs::make_grpc_node_control(owners.leg_name(leg), timeouts));
+                           legs::make_grpc_node_control(owners.leg_name(leg), timeouts, credentials));
   legs::NodeSessionOptions options = session_options;
   options.stop = std::move(stop);
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,

@@ -233,7 +233,7 @@ class GrpcNodeControl final : public NodeControl {
     v1::CloseSessionReply reply;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeouts_.brief);
-    return to_status(stub_->CloseSession(&context, message, &reply));
+    return to_status(stub()->CloseSession(&context, message, &reply));
   }
   void cancel() override { calls_.cancel(); }
   Status forget(std::uint64_t session, std::uint64_t epoch) override {

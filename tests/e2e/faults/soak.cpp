@@ -76,15 +76,18 @@ struct Draw {
 class Soak {
  public:
   Soak() {
+    write_file(secret_, std::string(64, '5') + "\n");
+    std::filesystem::permissions(secret_, std::filesystem::perms::owner_read);
     for (std::size_t i = 0; i < kNodes; ++i)
-      nodes_.push_back(std::make_unique<NodeProcess>(std::vector<std::string>{"--threads", "1"}));
+      nodes_.push_back(
+          std::make_unique<NodeProcess>(std::vector<std::string>{"--threads", "1", "--secret-file", secret_.string()}));
     for (const auto& node : nodes_) memory_.push_back(node->process().memory("RssAnon"));
   }
 
   // "" or what was wrong.
   std::string run(const Draw& draw) {
     std::vector<std::unique_ptr<Relay>> relays;
-    std::vector<std::string> more;
+    std::vector<std::string> more = {"--secret-file", secret_.string()};
     for (const auto& node : nodes_) {
       relays.push_back(std::make_unique<Relay>(node->address(), node->data_port()));
       more.insert(more.end(), {"--node", relays.back()->address()});
@@ -113,7 +116,7 @@ class Soak {
     for (std::size_t i = 0; i < kNodes; ++i) {
       const std::uint64_t now = nodes_[i]->process().memory("RssAnon");
       if (now > memory_[i] + kMostGrowth) left += fmt::format("node {} grew from {} to {} bytes\n", i, memory_[i], now);
-      const nlohmann::json status = nodes_[i]->status();
+      const nlohmann::json status = status_of(*nodes_[i]);
       if (!status.contains("sessions") || !status["sessions"].empty())
         left += fmt::format("node {} has sessions left: {}\n", i, status.dump());
       nodes_[i]->kill(SIGTERM);
@@ -144,6 +147,12 @@ class Soak {
                                       std::to_string(kTokens)};
     words.insert(words.end(), more.begin(), more.end());
     return terrace(words);
+  }
+
+  nlohmann::json status_of(const NodeProcess& node) const {
+    const Outcome outcome =
+        run_program(terrace({"status", "--node", node.address(), "--json", "--secret-file", secret_.string()}));
+    return outcome.exit_code == 0 ? nlohmann::json::parse(outcome.out) : nlohmann::json::object();
   }
 
   const Outcome& reference(const Draw& draw) {
@@ -203,6 +212,8 @@ class Soak {
     return "";
   }
 
+  const TempDir dir_;
+  const std::filesystem::path secret_ = dir_ / "secret";
   std::vector<std::unique_ptr<NodeProcess>> nodes_;
   std::vector<std::uint64_t> memory_;  // of each at the beginning; one that was started again has less
   std::array<std::optional<Outcome>, kPrompts.size()> references_;

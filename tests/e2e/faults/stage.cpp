@@ -40,6 +40,14 @@ Stage::Stage(const Cell& cell) : cell_(cell), model_(tiny_model()) {
     slow_disk_->forget_cache();
   }
   if (cell.fault == FaultKind::kFullDisk) small_disk_.emplace(std::uint64_t{64} << 10);
+  if (cell.fault == FaultKind::kLinkDown || cell.fault == FaultKind::kLinkUpAgain) machine_.emplace(1);
+  // A link between machines has credentials, sealed or not.
+  if (cell.sealed || machine_) {
+    security_.secret_file = dir_ / "secret";
+    security_.plain_data = !cell.sealed;
+    write_file(security_.secret_file, std::string(64, '7') + "\n");
+    std::filesystem::permissions(security_.secret_file, std::filesystem::perms::owner_read);
+  }
   start_node();
   open_engine();
 }
@@ -50,12 +58,16 @@ void Stage::start_node() {
     std::filesystem::copy(tiny_model(), dir_ / "copy.gguf");
     flags.insert(flags.end(), {"--model", (dir_ / "copy.gguf").string()});
   }
+  if (machine_) flags.insert(flags.end(), {"--listen", machine_->ipv4() + ":0"});
+  if (!security_.secret_file.empty()) flags.insert(flags.end(), {"--secret-file", security_.secret_file.string()});
+  if (security_.plain_data) flags.emplace_back("--plain-data");
   node_ = std::make_unique<NodeProcess>(flags, machine_ ? machine_->network() : -1);
   relay_ = std::make_unique<Relay>(node_->address(), node_->data_port());
 }
 
 void Stage::open_engine() {
   app::ModelOptions options = options_of(model_);
+  options.security = security_;
   options.nodes = {relay_->address()};
   options.share = "host=0-1," + relay_->address() + "=2-7";
   Environment environment({{"XDG_CACHE_HOME", cache_dir().string()}});

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/security/options.h"
 #include "coordinator/app/engine.h"
 #include "tests/e2e/faults/matrix.h"
 #include "tests/e2e/support/disks.h"
@@ -41,12 +42,12 @@ class Stage {
  private:
   void start_node();
   void open_engine();
-  std::vector<std::string> node_flags() const;
   void change_the_nodes_copy();
 
   const Cell cell_;
   const TempDir dir_;
   std::filesystem::path model_;
+  security::SecurityOptions security_;
   std::optional<SlowDisk> slow_disk_;
   std::optional<SmallDisk> small_disk_;
   std::optional<Machine> machine_;

@@ -19,9 +19,8 @@ std::string rest_of_line(const std::string& text, const std::string& before) {
 
 }  // namespace
 
-NodeProcess::NodeProcess(const std::vector<std::string>& flags, int network, const std::string& host)
-    : flags_(flags), network_(network) {
-  start(host + ":0");
+NodeProcess::NodeProcess(const std::vector<std::string>& flags, int network) : flags_(flags), network_(network) {
+  start("127.0.0.1:0");
 }
 
 void NodeProcess::start(const std::string& listen) {

@@ -13,9 +13,8 @@ namespace terrace::test {
 class NodeProcess {
  public:
   // Starts it and waits until it listens; throws (the test fails) when it does not. It runs in `network` (as for
-  // spawn()) and listens at `host` there.
-  explicit NodeProcess(const std::vector<std::string>& flags = {}, int network = -1,
-                       const std::string& host = "127.0.0.1");
+  // spawn()), and listens at loopback unless the flags say where.
+  explicit NodeProcess(const std::vector<std::string>& flags = {}, int network = -1);
   ~NodeProcess() = default;
 
   const std::string& address() const { return address_; }  // HOST:PORT
