@@ -17,7 +17,8 @@ vectors=${TERRACE_TEST_VECTORS:-../shared}
 
 has() {
   case $1 in
-    never) false ;;  # no machine
+    never) false ;;   # no machine
+    itself) true ;;   # only the test can find out
     root) [ "$(id -u)" = 0 ] ;;
     netns) in_network "$link; ip addr add fd77::1/64 dev a0 nodad; ip link set a0 up" ;;
     tbf) in_network "$link; tc qdisc add dev a0 root tbf rate 1gbit burst 256k latency 20ms" ;;

@@ -31,6 +31,8 @@ constexpr std::size_t kNodes = 2;
 constexpr std::array<const char*, 4> kPrompts = {"the cat sat", "once upon a time there was", "hello",
                                                  "a b c d e f g h i j"};
 constexpr int kTokens = 16;
+// The first batch and its reply are the canary's: a node that is lost before it is ready ends the start with an error.
+constexpr unsigned kCanaryFrames = 1;
 // What a node may have grown by at the end: buffers that it keeps, not what runs left behind.
 constexpr std::uint64_t kMostGrowth = std::uint64_t{64} << 20;
 
@@ -65,7 +67,7 @@ struct Draw {
     fault = static_cast<SoakFault>(random() % kSoakFaults);
     node = random() % kNodes;
     way = random() % 2 == 0 ? Relay::Way::kToNode : Relay::Way::kToCoordinator;
-    frame = static_cast<unsigned>(random() % 30);
+    frame = static_cast<unsigned>(kCanaryFrames + random() % 30);
   }
   std::string describe() const {
     return fmt::format("prompt {}, batch {}, {} of node {} at {} {}", prompt, batch, name(fault), node,
@@ -100,15 +102,20 @@ class Soak {
 
     Process coordinator(command(draw, more));
     auto struck = std::async(std::launch::async, [&] {
-      if (relay.wait_held()) strike(draw, relay);
+      const bool held = relay.wait_held();
+      if (held) strike(draw, relay);
+      return held;
     });
     const Outcome outcome = coordinator.wait();
     relay.drop_point();
     relay.set_mute(false);
-    struck.get();
+    n_struck_ += struck.get();
     restore();
     return difference(expected, outcome);
   }
+
+  // Runs whose fault came: in the others it was to come at a frame behind the last.
+  std::uint64_t n_struck() const { return n_struck_; }
 
   // "" or what is left of all runs.
   std::string end() {
@@ -212,6 +219,7 @@ class Soak {
     return "";
   }
 
+  std::uint64_t n_struck_ = 0;
   const TempDir dir_;
   const std::filesystem::path secret_ = dir_ / "secret";
   std::vector<std::unique_ptr<NodeProcess>> nodes_;
@@ -254,7 +262,7 @@ int soak(const SoakOptions& options) {
     fmt::print("run {} (terrace-soak --seed {} --only {}): {}\n{}\n", run, options.seed, run, draw.describe(), wrong);
   }
   const std::string left = all.end();
-  fmt::print("{}seed {}: {} runs, {} failed\n", left, options.seed, done, failed);
+  fmt::print("{}seed {}: {} runs, {} with a fault, {} failed\n", left, options.seed, done, all.n_struck(), failed);
   return failed == 0 && left.empty() ? 0 : 1;
 }
 

@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -21,7 +24,7 @@
 namespace terrace::test {
 namespace {
 
-bool own = false;  // this process's namespaces are its own
+bool is_own = false;  // this process's namespaces are its own
 
 // A namespace that lives as long as the descriptor; -1 and errno where that is not allowed.
 int new_network() {
@@ -34,27 +37,33 @@ int new_network() {
   return made;
 }
 
-std::string enter_own_network() {
-  if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) return std::strerror(errno);
-  // Mounts made here are seen by nobody else.
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return std::strerror(errno);
-  run_shell_lines("ip link set lo up");
-  return "";
+// As `ip link set lo up`.
+bool loopback_up() {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  bool up = fd >= 0 && ::ioctl(fd, SIOCGIFFLAGS, &request) == 0;
+  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
+  up = up && ::ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+  ::close(fd);
+  return up;
 }
 
 class OwnNetwork final : public testing::Environment {
  public:
   void SetUp() override {
-    if (!lacking({"netns"}).empty()) return;  // tests that need it say so themselves
-    const std::string why = enter_own_network();
-    if (!why.empty()) throw std::runtime_error("no network of its own for this test: " + why);
-    own = true;
+    if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) return;  // tests that need it say so themselves
+    // Mounts made here are seen by nobody else.
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || !loopback_up())
+      throw std::runtime_error(fmt::format("a network of this test's own is of no use: {}", std::strerror(errno)));
+    is_own = true;
   }
 };
 
 }  // namespace
 
 std::string lacking(const std::vector<std::string>& capabilities) {
+  if (capabilities.empty()) return "";
   std::vector<std::string> command = {(source_dir() / "tests" / "capability.sh").string()};
   command.insert(command.end(), capabilities.begin(), capabilities.end());
   const Outcome outcome = run_program(command);
@@ -64,7 +73,7 @@ std::string lacking(const std::vector<std::string>& capabilities) {
 
 testing::Environment* own_network() { return testing::AddGlobalTestEnvironment(new OwnNetwork); }
 
-bool in_own_network() { return own; }
+bool in_own_network() { return is_own; }
 
 std::string run_shell_lines(const std::string& lines, int network) {
   const Outcome outcome =
@@ -76,7 +85,7 @@ std::string run_shell_lines(const std::string& lines, int network) {
 // ---- machines ------------------------------------------------------------------------------------------------------
 
 Machine::Machine(unsigned number) : number_(number), link_(fmt::format("m{}", number)) {
-  if (!own) throw std::runtime_error("a machine needs a network of the test's own");
+  if (!is_own) throw std::runtime_error("a machine needs a network of the test's own");
   network_ = new_network();
   if (network_ < 0) throw std::runtime_error(fmt::format("no network namespace: {}", std::strerror(errno)));
   const auto end = [&](const std::string& device, unsigned host) {
