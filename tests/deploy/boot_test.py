@@ -22,7 +22,7 @@ $answer/health > health
 $answer/v1/models > without-key
 $answer/v1/completions -H 'Authorization: Bearer the-key' -d '{"prompt":"Once upon a time","max_tokens":6}' > completion
 $answer/metrics -H 'Authorization: Bearer the-key' > metrics
-terrace status --node 127.0.0.1:9000 > without-secret 2>&1
+/usr/local/bin/terrace status --node 127.0.0.1:9000 > without-secret 2>&1
 for unit in terrace terrace-node; do
   systemctl stop $unit
   systemctl show -p Result -p ExecMainStatus $unit > $unit.stopped

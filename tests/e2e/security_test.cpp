@@ -213,9 +213,9 @@ grep 'links between machines need credentials' status
 TEST_F(SecurityBeyondLoopback, WithASecret_TheStoryIsTheSame) {
   const std::string file = secret(1);
   const Outcome run = in_namespace("$NODE --listen 10.77.0.1:9000 --secret-file " + file + R"( 2>node &
-listening node
+node=$!; listening node
 $TERRACE generate --quiet --json -p 'Once upon a time' -n 4 --node 10.77.0.1:9000 --secret-file )" +
-                                   file + "\nkill %1; wait %1");
+                                   file + "\nkill $node; wait $node");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(json::parse(run.out)["logits_xxh3"], hashes({}));
 }
@@ -224,9 +224,9 @@ $TERRACE generate --quiet --json -p 'Once upon a time' -n 4 --node 10.77.0.1:900
 TEST_F(SecurityBeyondLoopback, ListeningSockets_AreTheTwoThatWereTold) {
   const std::string file = secret(1);
   const Outcome run = in_namespace("$NODE --listen 10.77.0.1:9000 --secret-file " + file + R"( 2>node &
-listening node
+node=$!; listening node
 ss -H -ltnu | awk '{print $1, $5}' | sort
-kill %1; wait %1)");
+kill $node; wait $node)");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "tcp 10.77.0.1:9000\ntcp 10.77.0.1:9001\n");
 }
@@ -234,14 +234,14 @@ kill %1; wait %1)");
 TEST_F(SecurityBeyondLoopback, SecondNodeOnThePort_IsRefused) {
   const std::string file = secret(1);
   const Outcome run = in_namespace("$NODE --listen 10.77.0.1:9000 --secret-file " + file + R"( 2>node &
-listening node
+node=$!; listening node
 $NODE --listen 10.77.0.1:9000 --data-port 9005 --secret-file )" +
                                    file + R"( 2>second && exit 3
 grep 'is the port in use' second
 $NODE --listen 0.0.0.0:9000 --data-port 9006 --secret-file )" +
                                    file + R"( 2>second && exit 3
 grep 'is the port in use' second
-kill %1; wait %1)");
+kill $node; wait $node)");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
 }
 

@@ -3,13 +3,16 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 
 #include "common/security/peer_certificate.h"
+#include "common/transport/address.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/common/security/test_authority.h"
 #include "tests/unit/tier_node/support/node_parts.h"
@@ -204,6 +207,28 @@ TEST_F(ControlSecurity, LeafIsRenewedWithoutARestart) {
   EXPECT_EQ(not_after(), first);
   role_clock_ = -300 * 24;  // put back: the leaf has not begun
   EXPECT_LT(not_after(), first);
+}
+
+// Some say nothing, some talk without TLS, some begin a handshake and stop; none of them is waited for.
+TEST_F(ControlSecurity, MuteClientsAndGarbageInTheHandshake_OthersAreAnswered) {
+  start(terrace::test::secret_options(dir_, 1));
+  const transport::HostPort at = must(transport::parse_host_port(control_->address()));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(at.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // A ClientHello's record header that announces 512 bytes, of which a few come.
+  const std::string begun("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+  std::vector<int> sockets;
+  for (int i = 0; i < 30; ++i) {
+    sockets.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(sockets.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const std::string says[] = {"", begun, "GET / HTTP/1.1\r\n\r\n"};
+    (void)::send(sockets.back(), says[i % 3].data(), says[i % 3].size(), MSG_NOSIGNAL);
+  }
+  const auto coordinator = credentials(terrace::test::secret_options(dir_, 1), Role::kCoordinator);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(describe(*stub(*coordinator)).ok());
+  for (const int socket : sockets) ::close(socket);
 }
 
 // ---- whose a session is ---------------------------------------------------------------------------------------------
