@@ -15,6 +15,7 @@ packages=(
   libhwloc-dev libedit-dev prometheus-cpp-dev libboost-dev
   # tests and tools
   libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy python3 python3-venv xz-utils procps
+  iproute2 nftables iperf3 util-linux e2fsprogs mount
 )
 
 case "${1:-}" in

@@ -5,7 +5,8 @@
 #                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, 20 s of fuzzing a target, and clang-tidy
+#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, 20 s
+#                           of fuzzing a target, and clang-tidy
 #
 # A test that fails beside others is run once more alone. If it passes then, the run passes, and the last lines name the
 # test: it depends on how busy the machine is, which is a fault of the test to be mended.
@@ -112,6 +113,16 @@ sanitize() {
   fi
 }
 
+# The seed is another one each day, and printed: a run that fails is repeated by it (docs/hacking.md).
+soak() {
+  build/release/tests/terrace-soak --runs 1000 --seed "$(date +%Y%m%d)"
+}
+
+# What the release run skipped is what tests/skips.txt says that this machine has to skip.
+check_skips() {
+  tests/check_skips.py "$log_dir/release-tests.log"
+}
+
 report() {
   echo "== time"
   printf '%s\n' "${timings[@]}"
@@ -127,10 +138,12 @@ rm -f "$log_dir"/*.log "$log_dir"/*.failed-*
 if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
   stage release-tests run_tests release || true
+  stage skips check_skips || true
   if [ "$mode" != quick ]; then
     sanitize asan || true
     sanitize tsan || true
   fi
+  if [ "$mode" = full ]; then stage soak soak || true; fi
   if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi

@@ -19,11 +19,17 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/backstop.h"
 #include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
+#include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/legs/slab_reader.h"
+#include "coordinator/legs/supervisor.h"
+#include "coordinator/planner/replan.h"
 #include "coordinator/serve/trace/recorder.h"
 #include "coordinator/serve/trace/traced.h"
 #include "coordinator/terminal/notes.h"
@@ -48,6 +54,9 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
   }
   return names;
 }
+
+// Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
+constexpr std::chrono::milliseconds kRejoinCall{5'000};
 
 std::string coordinator_name() {
   std::array<char, 256> host{};
@@ -75,15 +84,17 @@ struct Engine::Parts {
   std::vector<kernels::ExpertKernels> kernels;
   std::optional<manifest::Manifest> manifest;  // only with nodes: hashing a large file takes minutes
   std::optional<legs::SessionModel> session_model;
+  std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::unique_ptr<transport::Transport> transport;
-  std::unique_ptr<legs::HostLeg> host;
-  std::vector<std::unique_ptr<legs::NodeSession>> nodes;
-  std::unique_ptr<kernels::ExpertCard> card;  // with --gpu
-  std::unique_ptr<legs::CardLeg> card_leg;
-  std::vector<legs::Leg*> legs;                 // host first, the card last
-  std::unique_ptr<serve::TraceRecorder> trace;  // of --trace; null: nothing below is traced
-  std::vector<std::unique_ptr<serve::TracedLeg>> traced_legs;
+  legs::NodeSessionOptions session_options;
+  std::vector<std::shared_ptr<legs::NodeSession>> nodes;  // as they were opened; the supervisor has them afterwards
+  std::unique_ptr<kernels::ExpertCard> card;              // with --gpu
+  std::vector<std::shared_ptr<legs::Leg>> legs;           // host first, the card last; a node's holds its session
+  std::unique_ptr<serve::TraceRecorder> trace;            // of --trace; null: nothing below is traced
+  legs::LegBoard board;
+  std::unique_ptr<legs::Backstop> backstop;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
+  std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
   std::unique_ptr<serve::TracedTrunk> traced_trunk;
@@ -91,11 +102,14 @@ struct Engine::Parts {
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
-  // What the dispatcher hands batches to.
-  std::vector<legs::Leg*> legs_as_dispatched();
+  Status open_backstop();
+  std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
+  // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
+  std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
+  void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
+  Result<legs::OpenedMember> reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop, bool& wrong);
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
-                                                       const ModelOptions& options, const legs::OwnerTable& owners,
-                                                       std::size_t leg);
+                                                       const legs::OwnerTable& owners, std::size_t leg);
 };
 
 Engine::Engine() = default;
@@ -118,7 +132,7 @@ const kernels::Ops& Engine::ops() const { return parts_->ops; }
 Parallel& Engine::parallel() { return *parts_->pool; }
 const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
-const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
+const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
@@ -150,14 +164,8 @@ Status Engine::Parts::open_manifest(const std::filesystem::path& cache_dir) {
 }
 
 Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_ptr<legs::NodeControl> control,
-                                                                    const ModelOptions& options,
                                                                     const legs::OwnerTable& owners, std::size_t leg) {
   const std::string address = control->address();
-  legs::NodeSessionOptions session_options;
-  session_options.coordinator = coordinator_name();
-  session_options.max_rows = options.batch;
-  session_options.range_rows = legs::kPromptRangeRows;
-  session_options.waiting = cpus.waiting;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> session,
                            legs::NodeSession::open(std::move(control), *transport, *session_model, session_options));
   auto task = notes.begin(address);
@@ -176,8 +184,9 @@ Status Engine::Parts::open_card(Placement& placement) {
   card = std::move(placement.card);
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
   const std::size_t leg = placement.owners.n_legs() - 1;
-  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
-                                                         placement.owners, leg, kernels, experts.shift));
+  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<legs::CardLeg> card_leg,
+                           legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
+                                               placement.owners, leg, kernels, experts.shift));
   const auto begin = std::chrono::steady_clock::now();
   auto task = notes.begin(card_leg->name());
   TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
@@ -192,7 +201,20 @@ Status Engine::Parts::open_card(Placement& placement) {
     notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
   else
     notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
-  legs.push_back(card_leg.get());
+  legs.push_back(std::move(card_leg));
+  return {};
+}
+
+// What computes the experts of a node that is late or gone.
+Status Engine::Parts::open_backstop() {
+  TERRACE_ASSIGN_OR_RETURN(backstop, legs::Backstop::open({.reader = legs::open_slab_reader(file, experts),
+                                                           .kernels = kernels,
+                                                           .n_experts = experts.n_experts,
+                                                           .top_k = experts.top_k,
+                                                           .parallel = *pool,
+                                                           .ops = ops}));
+  notes.print("backstop: {} set aside, reads the file at {}/s, {}", format_size(backstop->memory_bytes()),
+              format_size(static_cast<std::uint64_t>(backstop->bytes_per_second())), backstop->describe());
   return {};
 }
 
@@ -200,11 +222,15 @@ Status Engine::Parts::open_card(Placement& placement) {
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
   transport = std::make_unique<transport::TcpTransport>();
+  session_options.coordinator = coordinator_name();
+  session_options.max_rows = options.batch;
+  session_options.range_rows = legs::kPromptRangeRows;
+  session_options.waiting = cpus.waiting;
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();
     try {
-      opened[i].emplace(open_node(std::move(placement.controls[i]), options, placement.owners, i + 1));
+      opened[i].emplace(open_node(std::move(placement.controls[i]), placement.owners, i + 1));
     } catch (const std::exception& thrown) {  // no thread, no memory: out of a thread's function it would end us
       opened[i].emplace(Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", address, thrown.what())));
     }
@@ -217,7 +243,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   for (auto& node : opened) {
     if (!node->ok()) return node->error();
     nodes.push_back(std::move(**node));
-    legs.push_back(&nodes.back()->leg());
+    legs.emplace_back(nodes.back(), &nodes.back()->leg());
   }
   return {};
 }
@@ -235,34 +261,86 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (!options.trace.empty()) {
     TERRACE_ASSIGN_OR_RETURN(p.trace, serve::TraceRecorder::open(options.trace, placement.owners.leg_names()));
   }
+  p.credentials = placement.credentials;
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
-  p.host = std::make_unique<legs::HostLeg>(placement.owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
-  p.legs.push_back(p.host.get());
+  p.legs.push_back(p.host_leg(placement.owners));
   if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
+    TERRACE_RETURN_IF_ERROR(p.open_backstop());
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
-  p.host->set_between_slices([&p] {
-    for (legs::Leg* leg : p.legs) leg->progress();
-  });
-  p.dispatcher = std::make_unique<legs::Dispatcher>(placement.owners, p.legs_as_dispatched(), p.kernels,
-                                                    p.experts.top_k, *p.pool, p.ops);
+  for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
+  const auto first = legs::make_epoch(placement.owners, p.legs);
+  p.dispatcher = std::make_unique<legs::Dispatcher>(legs::DispatcherParts{.epoch = first,
+                                                                          .kernels = p.kernels,
+                                                                          .top_k = p.experts.top_k,
+                                                                          .parallel = *p.pool,
+                                                                          .ops = p.ops,
+                                                                          .backstop = p.backstop.get(),
+                                                                          .board = &p.board,
+                                                                          .waiting = p.cpus.waiting});
+  if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
+  p.legs.clear();  // the epoch has them
   return {};
 }
 
-std::vector<legs::Leg*> Engine::Parts::legs_as_dispatched() {
-  if (!trace) return legs;
-  std::vector<legs::Leg*> dispatched;
-  for (legs::Leg* leg : legs) {
-    const auto track = static_cast<std::uint32_t>(1 + traced_legs.size());
-    traced_legs.push_back(std::make_unique<serve::TracedLeg>(*leg, *trace, track));
-    dispatched.push_back(traced_legs.back().get());
+std::shared_ptr<legs::Leg> Engine::Parts::host_leg(const legs::OwnerTable& owners) {
+  auto leg = std::make_shared<legs::HostLeg>(owners, slabs->lookup(), kernels, *pool, ops);
+  leg->set_between_slices([this] { dispatcher->progress(); });
+  return leg;
+}
+
+std::shared_ptr<legs::Leg> Engine::Parts::as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place) {
+  if (!trace) return leg;
+  return std::make_shared<serve::TracedLeg>(std::move(leg), *trace, static_cast<std::uint32_t>(1 + place));
+}
+
+void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
+  std::vector<legs::Supervisor::Seat> seats;
+  for (std::size_t i = 0; i < legs.size(); ++i) {
+    const bool node = i > 0 && i <= nodes.size();
+    seats.push_back({legs[i]->name(), legs[i]->kind(), legs[i], node ? nodes[i - 1] : nullptr});
   }
-  return dispatched;
+  nodes.clear();
+  legs::SupervisorHooks hooks;
+  hooks.publish = [this](std::shared_ptr<const legs::Epoch> epoch) { dispatcher->publish(std::move(epoch)); };
+  hooks.take_retired = [this] { return dispatcher->take_retired(); };
+  hooks.replan = [planned](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
+    const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
+    return planner::owners_without(planned, gone, epoch, nobody_holds);
+  };
+  hooks.host = [this](const legs::OwnerTable& owners) { return as_dispatched(host_leg(owners), 0); };
+  hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
+                      bool& wrong) -> Result<legs::OpenedMember> {
+    try {
+      return reopen(leg, owners, std::move(stop), wrong);
+    } catch (const std::exception& thrown) {  // no thread, no memory: later, perhaps
+      return Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", owners.leg_name(leg), thrown.what()));
+    }
+  };
+  hooks.tell = [this](const std::string& line) { notes.print("{}", line); };
+  supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
+}
+
+Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
+                                                 bool& wrong) {
+  legs::ControlTimeouts timeouts;
+  timeouts.call = kRejoinCall;
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
+                           legs::make_grpc_node_control(owners.leg_name(leg), timeouts, credentials));
+  legs::NodeSessionOptions options = session_options;
+  options.stop = std::move(stop);
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,
+                           legs::NodeSession::open(std::move(control), *transport, *session_model, options));
+  const std::shared_ptr<legs::NodeSession> session = std::move(opened);
+  const Status taken = session->take_share(owners, leg, [](const legs::ShareProgress&) {});
+  wrong = session->wrong();
+  if (!taken.ok()) return taken.error();
+  return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {

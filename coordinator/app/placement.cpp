@@ -6,6 +6,7 @@
 
 #include "common/base/machine_limits.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
@@ -66,6 +67,9 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
   host.cache_bytes = planner::cache_bytes(placement.info, options.context);
   host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, options.batch) +
                        planner::executor_scratch_bytes(placement.kernels, n_threads);
+  if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
+    host.scratch_bytes +=
+        legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
   if (options.ram) host.ram = options.ram->value;
   TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
   return host;
@@ -99,14 +103,19 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .info = std::move(info),
                       .kernels = std::move(*kernels),
                       .nodes = std::move(owners.nodes),
+                      .credentials = {},
                       .card = std::move(card),
                       .card_dense_bytes = dense,
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},
                       .memory = {}};
+  if (!placement.nodes.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security));
+  }
   for (const std::string& node : placement.nodes) {
-    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(node, {}));
+    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
+                             legs::make_grpc_node_control(node, {}, placement.credentials));
     placement.controls.push_back(std::move(control));
   }
   const manifest::Manifest model = manifest::outline(placement.experts);

@@ -150,7 +150,7 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
     return std::make_shared<ThreadAffinity>(std::move(*pinned));
   };
   TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({engine->trunk(), *context.tokenizer, engine->ops(),
-                                                              engine->parallel(), engine->legs()},
+                                                              engine->parallel(), &engine->board()},
                                                              std::move(scheduling)));
   return {};
 }
@@ -175,7 +175,11 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();
-  backend.owners = &parts->engine->dispatcher().owners();
+  backend.owners = [dispatcher = &parts->engine->dispatcher()] {
+    auto epoch = dispatcher->latest();
+    const legs::OwnerTable& owners = epoch->owners;
+    return std::shared_ptr<const legs::OwnerTable>(std::move(epoch), &owners);
+  };
   backend.expert_use = &parts->engine->dispatcher().use();
   backend.slot_dir = options.slot_save_path;
   backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };

@@ -76,7 +76,7 @@ struct AssignProgress {
 
 // What `terrace status` shows.
 struct NodeSessionStatus {
-  std::uint64_t session = 0;
+  std::uint64_t number = 0;  // as the node counts its sessions
   std::string coordinator;
   std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;
@@ -126,6 +126,9 @@ class NodeControl {
                         FunctionRef<Status(const AssignProgress&)> on_progress) = 0;
   virtual Status forget(std::uint64_t session, std::uint64_t epoch) = 0;
   virtual Status close_session(std::uint64_t session) = 0;
+
+  // Calls in progress and all later ones but close_session() end at once with kPeerGone: for a program that ends.
+  virtual void cancel() {}
 };
 
 }  // namespace terrace::legs

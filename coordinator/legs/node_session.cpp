@@ -60,10 +60,15 @@ Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeContr
                                                        transport::Transport& transport, const SessionModel& model,
                                                        const NodeSessionOptions& options) {
   std::unique_ptr<NodeSession> session(new NodeSession(std::move(control), model, options));
+  const auto stopped = session->cancel_when_stopped();
   TERRACE_RETURN_IF_ERROR(check_versions(*session->control_));
   TERRACE_RETURN_IF_ERROR(session->open_session());
   TERRACE_RETURN_IF_ERROR(session->open_lanes(transport));
   return session;
+}
+
+std::stop_callback<std::function<void()>> NodeSession::cancel_when_stopped() {
+  return std::stop_callback<std::function<void()>>(options_.stop, [this] { control_->cancel(); });
 }
 
 Status NodeSession::open_session() {
@@ -92,6 +97,7 @@ Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& trans
   options.receive_window = window;
   options.connect_timeout = options_.connect_timeout;
   options.liveness_timeout = options_.liveness_timeout;
+  options.stop = options_.stop;
   return Lane::open(transport, options);
 }
 
@@ -130,6 +136,7 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
 
 Status NodeSession::take_share(const OwnerTable& owners, std::size_t leg,
                                FunctionRef<void(const ShareProgress&)> on_progress) {
+  const auto stopped = cancel_when_stopped();
   const std::vector<LayerExperts> share = share_of(owners, leg);
   if (lease_ms_ == 0) TERRACE_RETURN_IF_ERROR(reserve(share));
   TERRACE_RETURN_IF_ERROR(assign(owners, share, on_progress));
@@ -147,13 +154,20 @@ Status NodeSession::reserve(std::span<const LayerExperts> share) {
   return {};
 }
 
-// Three times a lease. A heartbeat that fails changes nothing here: a node that is gone shows on its lanes.
+// Three times a lease. A heartbeat that fails ends nothing here: a node that is gone shows on its lanes, and where no
+// batch is sent there, whoever looks after the session asks lease_lost().
 void NodeSession::keep_lease() {
   const auto every = std::chrono::milliseconds(std::max<std::uint32_t>(lease_ms_ / 3, 1));
+  auto kept_at = Clock::now();
   std::unique_lock lock(lease_mutex_);
   while (!lease_changed_.wait_for(lock, every, [this] { return closing_; })) {
     lock.unlock();
-    (void)control_->heartbeat(opened_.session);
+    const auto asked_at = Clock::now();
+    const Status kept = control_->heartbeat(opened_.session);
+    if (kept.ok()) kept_at = asked_at;
+    if ((!kept.ok() && kept.error().code() == ErrorCode::kNotFound) ||
+        Clock::now() - kept_at > std::chrono::milliseconds(lease_ms_))
+      lease_lost_.store(true, std::memory_order_release);
     lock.lock();
   }
 }
@@ -162,7 +176,7 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
                            FunctionRef<void(const ShareProgress&)> on_progress) {
   std::vector<kernels::ExpertShape> shapes;
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
-  SlabSender sender(*weights_, std::move(shapes), model_.lookup, share, options_.stall_timeout);
+  SlabSender sender(*weights_, std::move(shapes), model_.lookup, share, options_.stall_timeout, options_.stop);
   ShareProgress progress;
   for (const LayerExperts& layer : share)
     progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
@@ -226,6 +240,7 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   TERRACE_RETURN_IF_ERROR(leg_->collect(ticket, {theirs.data(), d_model, shift}, their_failed));
   if (ours == theirs && our_failed == their_failed) return {};
 
+  wrong_ = true;
   return Error(
       ErrorCode::kRefused,
       fmt::format("{}: computes expert {} of block {} ({}, {}, {}) to other bits than this machine; one of the "
@@ -234,12 +249,30 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
                   info(kernels.shape.down).name));
 }
 
-NodeSession::~NodeSession() {
+Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
+  const auto on_answer = [&](const AssignProgress& answer) -> Status {
+    if (answer.wanted.empty()) return {};
+    return Error(ErrorCode::kCorrupt, fmt::format("{}: it wants slabs of a share that it has", control_->address()));
+  };
+  return control_->assign(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
+}
+
+void NodeSession::abandon() {
+  end_lease();
+  control_->cancel();
+  if (weights_ != nullptr) weights_->close();
+}
+
+void NodeSession::end_lease() {
   {
     const std::lock_guard lock(lease_mutex_);
     closing_ = true;
   }
   lease_changed_.notify_all();
+}
+
+NodeSession::~NodeSession() {
+  end_lease();
   if (lease_thread_.joinable()) lease_thread_.join();
   if (leg_ != nullptr) leg_->close();
   if (weights_ != nullptr) weights_->close();

@@ -2,11 +2,14 @@
 // the three lanes, the lease, the slabs, the canary. Its leg is what the dispatcher gets.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "common/transport/connection.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/lane.h"
+#include "coordinator/legs/member.h"
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/node_leg.h"
 #include "coordinator/legs/owner_table.h"
@@ -44,6 +48,7 @@ struct NodeSessionOptions {
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};
   std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
+  std::stop_token stop;                             // ends open() and take_share() early (kPeerGone)
 };
 
 // Bytes are those of slabs as the file has them.
@@ -57,22 +62,32 @@ struct ShareProgress {
 // describe().
 Status check_versions(NodeControl& node);
 
-// Built and used by one thread at a time; the lease is renewed by a thread of its own.
-class NodeSession {
+// Built and used by one thread at a time, but for lease_lost() and abandon(); the lease is renewed by a thread of its
+// own.
+class NodeSession final : public Member {
  public:
   // Asks the node what it is, opens the session and its lanes. Errors name the node: kPeerGone, kDeadline (cannot be
   // reached), kRefused (protocol range, numerics version, a window too small for our batches), kCorrupt.
   static Result<std::unique_ptr<NodeSession>> open(std::unique_ptr<NodeControl> control,
                                                    transport::Transport& transport, const SessionModel& model,
                                                    const NodeSessionOptions& options);
-  ~NodeSession();
+  ~NodeSession() override;
   NodeSession(const NodeSession&) = delete;
   NodeSession& operator=(const NodeSession&) = delete;
 
   // Has the node set memory aside for what `owners` gives to `leg`, sends the slabs it lacks, waits until the epoch is
   // ready there, and compares a canary batch (one expert of each combination of types) with our own kernels.
-  // kOutOfMemory: the node's numbers. kRefused: the canary's answer has other bits than ours.
+  // kOutOfMemory: the node's numbers. kRefused: the canary's answer has other bits than ours (wrong() says so).
   Status take_share(const OwnerTable& owners, std::size_t leg, FunctionRef<void(const ShareProgress&)> on_progress);
+
+  // The canary found other bits than ours: the node is wrong, not merely gone.
+  bool wrong() const { return wrong_; }
+
+  bool lease_lost() const override { return lease_lost_.load(std::memory_order_acquire); }
+  // kCorrupt: it wants slabs for a share that it has.
+  Status acknowledge(const OwnerTable& owners, std::size_t leg) override;
+  Status forget(std::uint64_t epoch) override { return control_->forget(opened_.session, epoch); }
+  void abandon() override;
 
   NodeLeg& leg() { return *leg_; }
   // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
@@ -80,6 +95,8 @@ class NodeSession {
 
  private:
   NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);
+  // While the result lives, options_.stop ends the calls of the control plane.
+  std::stop_callback<std::function<void()>> cancel_when_stopped();
   Status open_session();
   Status open_lanes(transport::Transport& transport);
   Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window);
@@ -89,6 +106,7 @@ class NodeSession {
   Status check_canary(std::uint64_t epoch, std::span<const LayerExperts> share);
   Status check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert);
   void keep_lease();
+  void end_lease();
 
   std::unique_ptr<NodeControl> control_;
   const SessionModel& model_;
@@ -98,7 +116,9 @@ class NodeSession {
   std::unique_ptr<Lane> weights_;
   std::unique_ptr<NodeLeg> leg_;
 
+  bool wrong_ = false;
   std::uint32_t lease_ms_ = 0;  // 0: nothing is reserved yet
+  std::atomic<bool> lease_lost_ = false;
   std::mutex lease_mutex_;
   std::condition_variable lease_changed_;
   bool closing_ = false;

@@ -25,10 +25,12 @@ struct RoutedRows {
 class RoutedExperts {
  public:
   virtual ~RoutedExperts() = default;
+  // A step begins: who computes what may be another than before it, and stays until the next one begins.
+  virtual void begin_step() {}
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
-  // not finite, the rest of failed stays. An error (a leg lost) ends the step.
+  // not finite, the rest of failed stays. An error (nobody is left who can compute an expert) ends the step.
   virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
 };
 

@@ -26,12 +26,14 @@ std::uint64_t piece_bytes(const Lane& lane) {
 }  // namespace
 
 SlabSender::SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
-                       std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout)
+                       std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout,
+                       std::stop_token stop)
     : lane_(lane),
       shapes_(std::move(shapes)),
       lookup_(std::move(lookup)),
       share_(share.begin(), share.end()),
       stall_timeout_(stall_timeout),
+      stop_(std::move(stop)),
       piece_bytes_(piece_bytes(lane)),
       pieces_(kPiecesInFlight) {}
 
@@ -70,6 +72,8 @@ Status SlabSender::wait_until(FunctionRef<bool()> ready) {
   while (!ready()) {
     TERRACE_RETURN_IF_ERROR(poll());
     if (ready()) break;
+    if (stop_.stop_requested())
+      return Error(ErrorCode::kPeerGone, fmt::format("{}: sending its slabs was given up by this side", lane_.node()));
     if (Clock::now() - start > stall_timeout_)
       return Error(ErrorCode::kDeadline, fmt::format("{}: alive, but took nothing of its slabs for {}", lane_.node(),
                                                      format_duration(stall_timeout_)));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "common/base/function_ref.h"
@@ -20,9 +21,9 @@ namespace terrace::legs {
 class SlabSender {
  public:
   // `lane` outlives the sender. shapes: one a layer. share: what the node may want, from the model that `lookup` knows.
-  // stall_timeout: for how long a node that is alive may take no bytes.
+  // stall_timeout: for how long a node that is alive may take no bytes. stop: ends send() early (kPeerGone).
   SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
-             std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout);
+             std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout, std::stop_token stop = {});
   // Where pieces are still unsent after an error, the lane is closed: it would read them too late.
   ~SlabSender();
   SlabSender(const SlabSender&) = delete;
@@ -52,6 +53,7 @@ class SlabSender {
   SlabLookup lookup_;
   std::vector<LayerExperts> share_;  // what was not yet wanted of it
   std::chrono::milliseconds stall_timeout_;
+  std::stop_token stop_;
   std::uint64_t piece_bytes_;  // of a slab in one frame; 0: none fits
   std::vector<Piece> pieces_;
 };

@@ -83,6 +83,7 @@ TEST(PlacementGateShownToFail, NodeWithOtherKernels_IsRefusedByTheCanary) {
   const Status taken = session->take_share(owners, 1, [](const legs::ShareProgress&) {});
   ASSERT_FALSE(taken.ok());
   EXPECT_EQ(taken.error().code(), ErrorCode::kRefused);
+  EXPECT_TRUE(session->wrong());
   EXPECT_TRUE(taken.error().text().starts_with(node.address() + ": computes expert 7 of block 3"))
       << taken.error().text();
 }

@@ -21,6 +21,8 @@ FaultWorld::FaultWorld() : model_(data_dir() / "tiny" / "tiny-q8_0.gguf"), promp
 
 namespace {
 
+std::string address_of(const NodeLink& link) { return link.address.empty() ? link.node.address() : link.address; }
+
 legs::NodeSessionOptions session_options(const Patience& patience) {
   legs::NodeSessionOptions options;
   options.coordinator = "fault test";
@@ -39,14 +41,14 @@ Result<std::unique_ptr<legs::NodeSession>> FaultWorld::open(const NodeLink& link
                                                             const legs::SessionModel& model) const {
   legs::ControlTimeouts timeouts;
   timeouts.progress = link.patience.progress;
-  TERRACE_ASSIGN_OR_RETURN(auto control, legs::make_grpc_node_control(link.node.address(), timeouts));
+  TERRACE_ASSIGN_OR_RETURN(auto control, legs::make_grpc_node_control(address_of(link), timeouts));
   return legs::NodeSession::open(std::move(control), link.transport, model, session_options(link.patience));
 }
 
 Result<GateRun> FaultWorld::generate(const NodeLink& first, const NodeLink& second) const {
   const legs::SessionModel model = model_.session_model(model_.kernels);
   TERRACE_ASSIGN_OR_RETURN(const auto session, open(first, model));
-  return run(*session, first.node.address(), second, model);
+  return run(*session, address_of(first), second, model);
 }
 
 Result<GateRun> FaultWorld::generate(std::unique_ptr<legs::NodeControl> first, transport::Transport& transport,
@@ -60,17 +62,18 @@ Result<GateRun> FaultWorld::generate(std::unique_ptr<legs::NodeControl> first, t
 
 Result<GateRun> FaultWorld::run(legs::NodeSession& first, const std::string& a, const NodeLink& second,
                                 const legs::SessionModel& model) const {
-  const std::string& b = second.node.address();
+  const std::string b = address_of(second);
   const legs::OwnerTable owners = model_.share({a, b}, "host=0," + a + "=1-4," + b + "=5-7");
   TERRACE_ASSIGN_OR_RETURN(const auto session_b, open(second, model));
   const auto quiet = [](const legs::ShareProgress&) {};
   TERRACE_RETURN_IF_ERROR(first.take_share(owners, 1, quiet));
   TERRACE_RETURN_IF_ERROR(session_b->take_share(owners, 2, quiet));
-  GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels, {&first.leg(), &session_b->leg()});
+  GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels, {&first.leg(), &session_b->leg()},
+                              1, true);
   try {
     return coordinator.run(prompt_, kBatch, kTokens);
   } catch (const std::runtime_error& failed) {  // the gate's way to hand a step's error on
-    return Error(ErrorCode::kInternal, failed.what());
+    return Error(ErrorCode::kInternal, std::string("a step failed: ") + failed.what());
   }
 }
 

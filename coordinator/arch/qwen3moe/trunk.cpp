@@ -179,6 +179,7 @@ Result<StepResult> Qwen3MoeTrunk::step(std::span<const StepRow> rows) {
 Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
   begin(rows);
   if (rows.empty()) return {};
+  experts_.begin_step();
   embed(rows);
   attention_.begin(rows);
   for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer) {

@@ -107,6 +107,17 @@ void add_cache(const SchedulerStatus& status, Families& out) {
               status.counters.preemptions);
 }
 
+void add_leg_states(const SchedulerStatus& status, Families& out) {
+  std::vector<Sample> samples;
+  for (const LegStatus& leg : status.legs)
+    for (const legs::LegState state :
+         {legs::LegState::kOk, legs::LegState::kSuspect, legs::LegState::kLost, legs::LegState::kWrong})
+      samples.push_back(Families::number(
+          leg.state == state, {{"leg", leg.name}, {"kind", legs::name(leg.kind)}, {"state", legs::name(state)}}));
+  out.add("terrace_leg_state", Kind::kGauge, "1 for the state that the leg is in, 0 for the others.",
+          std::move(samples));
+}
+
 // One family a count, one sample a leg.
 void add_legs(const SchedulerStatus& status, Families& out) {
   const auto family = [&](const char* name, Kind kind, const char* help, auto&& value) {
@@ -122,8 +133,9 @@ void add_legs(const SchedulerStatus& status, Families& out) {
     family(name, Kind::kCounter, help,
            [field](const LegStatus& leg) { return static_cast<double>(leg.counters.*field) * 1e-6; });
   };
-  family("terrace_leg_up", Kind::kGauge, "1 while the leg computes, 0 once it is lost.",
-         [](const LegStatus& leg) { return leg.state == legs::LegState::kOk; });
+  family("terrace_leg_up", Kind::kGauge, "1 while the leg is asked to compute, 0 while it is lost or wrong.",
+         [](const LegStatus& leg) { return !legs::is_out(leg.state); });
+  add_leg_states(status, out);
   family("terrace_leg_experts", Kind::kGauge, "Experts that the leg owns, over all layers.",
          [](const LegStatus& leg) { return leg.experts; });
   count("terrace_leg_batches_total", "Batches, one a layer and step: round trips of a node.",
@@ -137,6 +149,24 @@ void add_legs(const SchedulerStatus& status, Families& out) {
   seconds("terrace_leg_compute_seconds_total", "Time in the leg's own kernels.", &legs::LegCounters::compute_us);
   seconds("terrace_leg_round_trip_seconds_total", "Of a node: from a batch's submission until its last reply was seen.",
           &legs::LegCounters::round_trip_us);
+  count("terrace_leg_losses_total", "Times that the leg was lost.", &legs::LegCounters::losses);
+  count("terrace_leg_wrongs_total", "Times that the leg gave other bits or what was not asked.",
+        &legs::LegCounters::wrongs);
+  count("terrace_leg_rejoins_total", "Times that the leg came back.", &legs::LegCounters::rejoins);
+  count("terrace_leg_late_batches_total", "Batches past their soft limit.", &legs::LegCounters::late);
+  count("terrace_leg_skipped_batches_total", "Batches that were not sent: the leg was suspect or out.",
+        &legs::LegCounters::skipped);
+  count("terrace_leg_refused_batches_total", "Batches that the leg answered by an error.", &legs::LegCounters::refused);
+  count("terrace_leg_hedges_total", "Late batches that were computed here too.", &legs::LegCounters::hedges);
+  count("terrace_leg_false_hedges_total", "Of them, those that the leg still answered first.",
+        &legs::LegCounters::false_hedges);
+  count("terrace_leg_hedged_pairs_total", "Pairs of the leg that were computed here instead.",
+        &legs::LegCounters::hedged_pairs);
+  count("terrace_leg_backstop_read_bytes_total", "Read from our own file for them.",
+        &legs::LegCounters::backstop_bytes);
+  seconds("terrace_leg_backstop_seconds_total", "Time of reading and computing them.", &legs::LegCounters::backstop_us);
+  count("terrace_leg_audited_pairs_total", "Pairs of the leg that were computed here too and compared.",
+        &legs::LegCounters::audited_pairs);
 }
 
 // Names and types as llama-server has them (tools/server/README.md there). Its rates are those between two scrapes of

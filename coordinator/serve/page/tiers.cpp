@@ -27,7 +27,11 @@ Json leg_json(const LegStatus& leg) {
     json.update({{"round_trip_us", c.round_trip_us},
                  {"bytes_sent", c.bytes_sent},
                  {"bytes_received", c.bytes_received},
-                 {"weight_bytes_sent", c.weight_bytes_sent}});
+                 {"weight_bytes_sent", c.weight_bytes_sent},
+                 {"losses", c.losses},
+                 {"rejoins", c.rejoins},
+                 {"hedged_pairs", c.hedged_pairs}});
+  if (!leg.reason.empty()) json["reason"] = leg.reason;
   return json;
 }
 

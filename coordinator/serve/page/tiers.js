@@ -6,6 +6,13 @@ const perSecond = (of) => (before, after, seconds) => (of(after) - of(before)) /
 // Difference of one count over that of another, null where the second did not move.
 const perUnit = (of, unit) => (before, after) => (unit(after) > unit(before) ? (of(after) - of(before)) / (unit(after) - unit(before)) : null);
 
+const legStates = {
+  ok: "at work",
+  suspect: "late, its work is done here until it answers",
+  lost: "lost, its work is done here until it is back",
+  wrong: "wrong, stays out until the next start",
+};
+
 function swatch(legs, leg) {
   return element("span", {class: `swatch mark ${legClass(leg)}`, "aria-hidden": "true"}, legMark(legs, leg));
 }
@@ -111,11 +118,14 @@ class Tiers {
       node && ["Sent", traffic("bytes_sent")],
       node && ["Received", traffic("bytes_received")],
       node && ["Experts sent", showBytes(leg.weight_bytes_sent)],
+      node && leg.losses > 0 && ["Lost, and back again", `${whole.format(leg.losses)}, ${whole.format(leg.rejoins)}`],
+      node && leg.hedged_pairs > 0 && ["Pairs computed here instead", whole.format(leg.hedged_pairs)],
     ];
     return element("li", {class: `leg-card ${leg.state}`},
       element("h4", {}, swatch(legs, index), element("span", {class: "leg-name"}, leg.name)),
       element("p", {class: "leg-state"}, element("span", {class: "dot", "aria-hidden": "true"}),
-        `${node ? "Node" : "This machine"}, ${leg.state === "ok" ? "at work" : leg.state}`),
+        `${node ? "Node" : "This machine"}, ${legStates[leg.state] ?? leg.state}`),
+      leg.reason && element("p", {class: "leg-reason"}, leg.reason),
       element("dl", {}, ...rows.filter((row) => row && row[1] !== null).map(([name, value, show]) =>
         element("div", {}, element("dt", {}, name), element("dd", {}, show ? show(value) : value)))));
   }

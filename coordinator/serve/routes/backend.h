@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "coordinator/legs/expert_use.h"
@@ -19,7 +20,7 @@ namespace terrace::serve {
 struct Backend {
   const api::Context* context = nullptr;
   Scheduler* scheduler = nullptr;
-  const legs::OwnerTable* owners = nullptr;
+  std::function<std::shared_ptr<const legs::OwnerTable>()> owners;  // of the newest epoch
   const legs::ExpertUse* expert_use = nullptr;
   std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
   std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block

@@ -94,7 +94,7 @@ class Routes {
       const auto at = std::chrono::steady_clock::now() - start;
       http::Reply reply;
       reply.body =
-          page::tiers_json(b.scheduler->status(), *b.owners, r.query_value("experts") == "0" ? nullptr : b.expert_use,
+          page::tiers_json(b.scheduler->status(), *b.owners(), r.query_value("experts") == "0" ? nullptr : b.expert_use,
                            std::chrono::duration_cast<std::chrono::milliseconds>(at));
       return reply;
     });

@@ -10,7 +10,6 @@ namespace terrace::serve {
 Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
     : trunk_(parts.trunk),
       parallel_(parts.parallel),
-      legs_(parts.legs),
       run_parts_{parts.tokenizer, parts.ops, parts.trunk.info().vocabulary, parts.trunk.context()},
       chunk_rows_(options.chunk_rows),
       keeps_(options.resting_bytes > 0),
@@ -162,15 +161,6 @@ void Batcher::describe(SchedulerStatus& status) const {
   status.mixed_step_seconds = told_.mixed_step_seconds;
   status.rows_per_step = told_.rows_per_step;
   status.step_error = told_.step_error;
-  status.legs.resize(legs_.size());
-  for (std::size_t i = 0; i < legs_.size(); ++i) {
-    LegStatus& told = status.legs[i];
-    if (told.name.empty()) told.name = legs_[i]->name();
-    told.kind = legs_[i]->kind();
-    told.state = legs_[i]->state();
-    told.experts = legs_[i]->experts();
-    told.counters = legs_[i]->counters();
-  }
   const kv::Cache& cache = trunk_.cache();
   status.cache_bytes = cache.bytes_in_use();
   status.cache_bytes_resting = cache.bytes_resting();

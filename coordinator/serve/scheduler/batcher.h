@@ -103,7 +103,6 @@ class Batcher {
 
   arch::Trunk& trunk_;
   Parallel& parallel_;
-  std::vector<legs::Leg*> legs_;
   RunParts run_parts_;
   std::uint32_t chunk_rows_;
   bool keeps_;  // sequences for reuse

@@ -77,6 +77,7 @@ class ThreadedScheduler final : public Scheduler {
     bool any() const { return !dropped.empty() || !stopped.empty() || !cancelled.empty() || !calls.empty(); }
   };
 
+  std::vector<LegStatus> legs_now() const;
   Status check(const Request& request) const;
   Status check_slot(std::uint32_t slot) const;
   Result<std::unique_ptr<Job>> make_job(Request request, std::shared_ptr<Listener> listener) const;
@@ -208,12 +209,22 @@ bool ThreadedScheduler::cancel(RequestId request) {
   return true;
 }
 
+// As they are now, not at the last step: a node may be lost or back while nobody asks for anything.
+std::vector<LegStatus> ThreadedScheduler::legs_now() const {
+  std::vector<LegStatus> told;
+  if (parts_.board == nullptr) return told;
+  for (legs::LegReport& leg : parts_.board->report())
+    told.push_back({std::move(leg.name), leg.kind, leg.state, leg.experts, leg.counters, std::move(leg.reason)});
+  return told;
+}
+
 SchedulerStatus ThreadedScheduler::status() const {
   SchedulerStatus status;
   {
     const std::lock_guard lock(status_mutex_);
     status = status_;
   }
+  status.legs = legs_now();
   const std::lock_guard lock(mutex_);
   status.queued = static_cast<std::uint32_t>(queue_.size());
   status.queue_limit = options_.queue_limit;

@@ -12,7 +12,12 @@
 
 #include "common/base/result.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/legs/leg_board.h"
 #include "tests/test_data.h"
+
+namespace terrace::app {
+class Engine;
+}
 
 namespace terrace::test {
 
@@ -29,7 +34,11 @@ struct LegWork {
   std::uint64_t experts = 0;
   std::uint64_t pairs = 0;
   std::uint64_t weight_bytes_sent = 0;
+  std::uint64_t hedged_pairs = 0;
+  legs::LegState state = legs::LegState::kOk;
+  std::string reason;  // of a state that is not ok
 };
+std::vector<LegWork> work_of(const legs::LegBoard& board);
 
 struct GateRun {
   std::vector<std::int32_t> tokens;
@@ -45,6 +54,10 @@ app::ModelOptions gate_options(const std::filesystem::path& model = demo_model()
 
 // Throws with the error's text.
 GateRun gate_run(const app::ModelOptions& options, const std::vector<std::int32_t>& prompt, std::uint64_t max_tokens);
+
+// One more run of an engine that is open; legs count what this run did not do too.
+GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std::int32_t>& prompt,
+                 std::uint64_t max_tokens);
 
 // Where the two differ, as a sentence that names the first step; nothing: the same tokens and logits to the bit.
 std::optional<std::string> difference(const GateRun& expected, const GateRun& got);

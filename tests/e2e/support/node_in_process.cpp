@@ -17,18 +17,18 @@ std::unique_ptr<node::SessionTable> make_sessions(arena::SlabStore& store, const
 }  // namespace
 
 NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits, Waiting waiting,
-                             const node::DataServerOptions& data)
+                             const node::DataServerOptions& data, const std::string& host)
     : ops_(must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
       store_({kBudget, {}}),
       sessions_(make_sessions(store_, limits)),
       loader_(nullptr, Logger::silent()),
       data_(must(node::DataServer::start({transport, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting},
-                                         "127.0.0.1:0", {}, data))) {
+                                         host + ":0", {}, data))) {
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;
   info.isa = kernels::name(ops_.isa);
   info.data_port = data_->port();
-  control_ = must(node::ControlServer::start("127.0.0.1:0", *sessions_, loader_, info));
+  control_ = must(node::ControlServer::start(host + ":0", *sessions_, loader_, info));
 }
 
 NodeInProcess::~NodeInProcess() {

@@ -18,12 +18,14 @@ namespace terrace::test {
 
 class NodeInProcess {
  public:
-  // `transport` is borrowed; throws when it cannot start.
+  // `transport` is borrowed; throws when it cannot start. host: where both ports are, which the system chooses.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
-                Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {});
+                Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
+                const std::string& host = "127.0.0.1");
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC
+  std::uint16_t data_port() const { return data_->port(); }
   node::SessionTable& sessions() { return *sessions_; }
   arena::SlabStore& store() { return store_; }
 

@@ -9,11 +9,6 @@
 namespace terrace::test {
 namespace {
 
-std::vector<std::string> node_command(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {(binary_dir() / "terrace-node").string(), "--listen", "127.0.0.1:0"});
-  return flags;
-}
-
 // What stands between `before` and the end of its line; empty: it is not there yet.
 std::string rest_of_line(const std::string& text, const std::string& before) {
   const std::size_t at = text.find(before);
@@ -24,17 +19,33 @@ std::string rest_of_line(const std::string& text, const std::string& before) {
 
 }  // namespace
 
-NodeProcess::NodeProcess(const std::vector<std::string>& flags) : process_(node_command(flags)) {
+NodeProcess::NodeProcess(const std::vector<std::string>& flags, int network) : flags_(flags), network_(network) {
+  start("127.0.0.1:0");
+}
+
+void NodeProcess::start(const std::string& listen) {
+  std::vector<std::string> command = {(binary_dir() / "terrace-node").string(), "--listen", listen, "--data-port", "0"};
+  command.insert(command.end(), flags_.begin(), flags_.end());
+  process_ = std::make_unique<Process>(command, "", network_);
+  address_.clear();
   const bool said = eventually([this] {
-    address_ = rest_of_line(process_.err(), "listening on ");
-    return !address_.empty() || !process_.running();
+    address_ = rest_of_line(process_->err(), "listening on ");
+    return !address_.empty() || !process_->running();
   });
-  if (!said || address_.empty()) throw std::runtime_error("terrace-node does not listen:\n" + process_.err());
+  if (!said || address_.empty()) throw std::runtime_error("terrace-node does not listen:\n" + process_->err());
+  const std::string port = rest_of_line(process_->err(), "data port ");  // not said below --log-level info
+  if (!port.empty()) data_port_ = static_cast<std::uint16_t>(std::stoul(port));
+}
+
+void NodeProcess::restart() {
+  const std::string address = address_;
+  process_.reset();
+  start(address);
 }
 
 void NodeProcess::stop() {
-  process_.kill(SIGTERM);
-  const Outcome outcome = process_.wait();
+  process_->kill(SIGTERM);
+  const Outcome outcome = process_->wait();
   EXPECT_TRUE(outcome.ended) << address_ << " does not stop";
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }

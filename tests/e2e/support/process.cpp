@@ -29,11 +29,11 @@ std::filesystem::path cache_dir() {
   return dir.path();
 }
 
-Process::Process(const std::vector<std::string>& arguments, const std::string& input) {
+Process::Process(const std::vector<std::string>& arguments, const std::string& input, int network) {
   write_file(dir_ / "in", input);
   const int fds[] = {open_or_throw(dir_ / "in", O_RDONLY), open_or_throw(dir_ / "out", O_WRONLY | O_CREAT | O_APPEND),
                      open_or_throw(dir_ / "err", O_WRONLY | O_CREAT | O_APPEND)};
-  pid_ = spawn(arguments, fds);
+  pid_ = spawn(arguments, fds, {}, false, network);
   for (const int fd : fds) ::close(fd);
 }
 
@@ -69,6 +69,12 @@ void Process::kill(int signal) {
   if (running()) ::kill(pid_, signal);
 }
 
+void Process::limit_memory(std::uint64_t more_bytes) {
+  const std::uint64_t most = memory("VmSize") + more_bytes;
+  const rlimit limit{most, most};
+  if (::prlimit(pid_, RLIMIT_AS, &limit, nullptr) != 0) throw std::runtime_error("no limit of memory was set");
+}
+
 Outcome Process::wait(std::chrono::milliseconds timeout) {
   eventually([this] { return !running(); }, timeout);
   outcome_.out = out();
@@ -89,8 +95,8 @@ std::uint64_t Process::memory(const std::string& line) const {
 }
 
 Outcome run_program(const std::vector<std::string>& arguments, const std::string& input,
-                    std::chrono::milliseconds timeout) {
-  Process process(arguments, input);
+                    std::chrono::milliseconds timeout, int network) {
+  Process process(arguments, input, network);
   return process.wait(timeout);
 }
 

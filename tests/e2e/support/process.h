@@ -32,8 +32,8 @@ std::filesystem::path cache_dir();
 
 class Process {
  public:
-  // arguments[0] is the program's path. `input` is its standard input, whole.
-  explicit Process(const std::vector<std::string>& arguments, const std::string& input = "");
+  // arguments[0] is the program's path. `input` is its standard input, whole. network: as for spawn().
+  explicit Process(const std::vector<std::string>& arguments, const std::string& input = "", int network = -1);
   // Ends it by SIGKILL if it still runs.
   ~Process();
   Process(const Process&) = delete;
@@ -43,6 +43,8 @@ class Process {
   bool running();
   // Nothing when it has ended already.
   void kill(int signal);
+  // Its address space grows no further than by so much: from here on it meets the end of memory.
+  void limit_memory(std::uint64_t more_bytes);
   // Waits until it has ended, or the time is over.
   Outcome wait(std::chrono::milliseconds timeout = kPatience);
   // What it has written so far.
@@ -62,7 +64,7 @@ class Process {
 
 // Runs a program to its end.
 Outcome run_program(const std::vector<std::string>& arguments, const std::string& input = "",
-                    std::chrono::milliseconds timeout = kPatience);
+                    std::chrono::milliseconds timeout = kPatience, int network = -1);
 // build/<preset>/bin/terrace with these arguments.
 std::vector<std::string> terrace(std::vector<std::string> arguments);
 

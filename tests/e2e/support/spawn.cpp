@@ -1,5 +1,6 @@
 #include "tests/e2e/support/spawn.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -33,9 +34,10 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 // Between fork and exec of a process with threads: nothing but system calls.
 [[noreturn]] void become(const char* program, char** arguments, char** environment, const int (&fds)[3], pid_t parent,
-                         bool controlling_terminal) {
+                         bool controlling_terminal, int network) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
+  if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) ::_exit(127);
   if (controlling_terminal) {
     ::setsid();
     ::ioctl(fds[0], TIOCSCTTY, 0);
@@ -51,14 +53,14 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }  // namespace
 
 pid_t spawn(std::vector<std::string> arguments, const int (&fds)[3], const std::vector<std::string>& variables,
-            bool controlling_terminal) {
+            bool controlling_terminal, int network) {
   std::vector<std::string> environment = child_environment(variables);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0)
-    become(argv[0], const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), fds, parent,
-           controlling_terminal);
+    become(argv[0], const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), fds, parent, controlling_terminal,
+           network);
   if (pid < 0) throw std::runtime_error("cannot fork");
   return pid;
 }

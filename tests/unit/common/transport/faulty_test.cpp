@@ -264,6 +264,47 @@ TEST(Faulty, DelayedFrames_ComeAtTheirTimeByTheInjectedClock) {
   for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(link.client.frames[i] == made[i]->contiguous());
 }
 
+class OneWayDelay : public testing::TestWithParam<std::chrono::microseconds> {};
+INSTANTIATE_TEST_SUITE_P(Faulty, OneWayDelay, testing::Values(25us, 60us, 100us),
+                         [](const auto& test) { return fmt::format("{}us", test.param.count()); });
+
+// As emulated links have it: each end holds what comes in, so that no sender has to poll for its frames to leave.
+TEST_P(OneWayDelay, BothEndsHoldWhatComesIn_ARoundTripTakesTwiceAsLongToTheNanosecond) {
+  constexpr int kRoundTrips = 5;
+  ManualClock clock;
+  FaultScript script;
+  script.delay = {0us, GetParam()};
+  FaultyTransport both(std::make_shared<LoopbackTransport>(), script, &clock);
+  const auto listener = both.listen("127.0.0.1:0", {});
+  ASSERT_TRUE(listener.ok()) << listener.error().text();
+  End client, server;
+  auto connection = both.connect((*listener)->address(), {}, 5s);
+  ASSERT_TRUE(connection.ok()) << connection.error().text();
+  client.connection = std::move(*connection);
+  server.connection = accept_one(**listener);
+
+  const auto made = frames(1);
+  const auto one_way = [&](End& from, End& to) {
+    const std::size_t before = to.received;
+    send_all(from, made);
+    for (const auto step : {0ns, GetParam() - 1ns}) {
+      clock.advance(step);
+      from.poll();
+      to.poll();
+      EXPECT_EQ(to.received, before) << "too early";
+    }
+    clock.advance(1ns);
+    to.poll();
+    EXPECT_EQ(to.received, before + 1) << "too late";
+  };
+  const auto begin = clock.now();
+  for (int i = 0; i < kRoundTrips; ++i) {
+    one_way(client, server);
+    one_way(server, client);
+  }
+  EXPECT_EQ(clock.now() - begin, 2 * kRoundTrips * GetParam());
+}
+
 TEST(Faulty, DelayedFrame_WakesItsWaiter) {
   FaultScript script;
   script.delay = {0us, 2ms};

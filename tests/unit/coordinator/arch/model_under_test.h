@@ -57,6 +57,8 @@ class Tap final : public legs::RoutedExperts {
   void fail_submit(std::uint32_t nth) { fail_in_ = nth; }
   legs::Priority last_priority() const { return last_priority_; }
 
+  void begin_step() override { experts_.begin_step(); }
+
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
     if (fail_in_ != 0 && --fail_in_ == 0) return Error(ErrorCode::kPeerGone, "box1:9000: the connection is closed");

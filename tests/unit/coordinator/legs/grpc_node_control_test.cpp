@@ -263,6 +263,23 @@ TEST_F(ScriptedNode, SilentAssign_Deadline) {
   expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
 }
 
+// A program that ends waits for no node that stands still, and still says goodbye.
+TEST_F(ScriptedNode, Cancelled_CallsInProgressAndLaterOnesEnd_ButTheGoodbye) {
+  const auto control = control_of(address_, kPatient);
+  service_.assign = [&](grpc::ServerContext& context, Writer& writer) {
+    writer.Write({});
+    control->cancel();
+    while (!context.IsCancelled()) std::this_thread::sleep_for(5ms);
+    return grpc::Status::CANCELLED;
+  };
+  const std::vector<LayerExperts> share{{0, {1, 2}}};
+  EXPECT_EQ(control->assign(77, 4, share, go_on).error().code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(control->describe().error().code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(control->heartbeat(77).error().code(), ErrorCode::kPeerGone);
+  // The scripted service has no such call, and says so.
+  EXPECT_EQ(control->close_session(77).error().code(), ErrorCode::kRefused);
+}
+
 TEST_F(ScriptedNode, AnswersThatTellNothingNew_AreNoProgress) {
   service_.assign = [](grpc::ServerContext& context, Writer& writer) {
     v1::AssignProgress progress;

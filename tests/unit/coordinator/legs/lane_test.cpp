@@ -113,6 +113,16 @@ TEST_P(LaneTest, MuteNode_Deadline) {
   expect_error(lane.error(), ErrorCode::kDeadline, "150ms");
 }
 
+TEST_P(LaneTest, StoppedWhileTheNodeIsMute_Ends) {
+  std::stop_source stop;
+  start([&](Peer&, const wire::Frame&) { stop.request_stop(); });
+  options_.stop = stop.get_token();
+  options_.connect_timeout = kPatience;
+  const auto lane = open();
+  ASSERT_FALSE(lane.ok());
+  expect_error(lane.error(), ErrorCode::kPeerGone, "given up by this side");
+}
+
 TEST_P(LaneTest, PingsInsteadOfWelcome_Deadline) {
   start([](Peer& peer, const wire::Frame&) { peer.send(wire::FrameType::kPing, 9); });  // again after each pong
   options_.connect_timeout = 150ms;

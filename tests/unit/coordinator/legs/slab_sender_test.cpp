@@ -160,6 +160,22 @@ TEST_P(SlabSenderTest, AliveWithoutCredit_DeadlineAndTheLaneIsClosed) {
   expect_error(failure(share_, 150ms), ErrorCode::kDeadline, "150ms");
 }
 
+TEST_P(SlabSenderTest, StoppedWhileTheNodeTakesNothing_Ends) {
+  start([](Peer& peer, const wire::Frame& frame) {
+    mind_manners(peer, frame, {.largest_frame = 1000, .credit_bytes = 1000, .credit_frames = 1});
+  });
+  std::stop_source stop;
+  SlabSender sending(*lane_, model().shapes(), model().lookup(), share_, kPatience, stop.get_token());
+  std::thread stopper([&] {
+    EXPECT_TRUE(node_->wait_for(wire::FrameType::kSlab, 1));
+    stop.request_stop();
+  });
+  const Status status = sending.send(share_, [](std::uint64_t) {});
+  stopper.join();
+  ASSERT_FALSE(status.ok());
+  expect_error(status.error(), ErrorCode::kPeerGone, "given up by this side");
+}
+
 TEST_P(SlabSenderTest, FrameThatIsNoAnswer_Corrupt) {
   start([](Peer& peer, const wire::Frame& frame) {
     const wire::Welcome welcome{.largest_frame = 1000, .credit_bytes = 1000, .credit_frames = 1};

@@ -43,6 +43,10 @@ SchedulerStatus status_of_a_busy_server() {
   node.state = legs::LegState::kLost;
   node.counters.wait_us = 2'500'000;
   node.counters.bytes_sent = 77;
+  node.counters.losses = 3;
+  node.counters.rejoins = 2;
+  node.counters.hedged_pairs = 40;
+  node.counters.backstop_us = 1'500'000;
   status.legs = {LegStatus{"host", legs::LegKind::kHost, legs::LegState::kOk, 96, {}}, node};
   return status;
 }
@@ -77,6 +81,26 @@ TEST(ServerMetrics, LegsAreSamplesWithTheirNames) {
   EXPECT_EQ(value(families, "terrace_leg_up", {{"leg", "host"}, {"kind", "host"}}), 1);
   EXPECT_EQ(value(families, "terrace_leg_wait_seconds_total", node), 2.5);
   EXPECT_EQ(value(families, "terrace_leg_sent_bytes_total", node), 77);
+}
+
+TEST(ServerMetrics, WhatWentWrongWithANode_IsCounted) {
+  const auto families = scheduler_families(status_of_a_busy_server());
+  const Labels node = {{"leg", "box1:9000"}, {"kind", "node"}};
+  EXPECT_EQ(value(families, "terrace_leg_losses_total", node), 3);
+  EXPECT_EQ(value(families, "terrace_leg_rejoins_total", node), 2);
+  EXPECT_EQ(value(families, "terrace_leg_hedged_pairs_total", node), 40);
+  EXPECT_EQ(value(families, "terrace_leg_backstop_seconds_total", node), 1.5);
+  const auto in_state = [&](const char* state) {
+    return value(families, "terrace_leg_state", {{"leg", "box1:9000"}, {"kind", "node"}, {"state", state}});
+  };
+  EXPECT_EQ(in_state("lost"), 1);
+  for (const char* other : {"ok", "suspect", "wrong"}) EXPECT_EQ(in_state(other), 0) << other;
+}
+
+TEST(ServerMetrics, SuspectNode_IsUp) {
+  SchedulerStatus status = status_of_a_busy_server();
+  status.legs.at(1).state = legs::LegState::kSuspect;
+  EXPECT_EQ(value(scheduler_families(status), "terrace_leg_up", {{"leg", "box1:9000"}, {"kind", "node"}}), 1);
 }
 
 TEST(ServerMetrics, Histograms_KeepEveryValueAndTheOneAboveAllBounds) {

@@ -24,8 +24,8 @@ SchedulerStatus status_with(const std::string& node) {
   status.step_seconds.add(0.25);
   status.step_seconds.add(0.5);
   status.cache_bytes = 1 << 20;
-  LegStatus host{"host", legs::LegKind::kHost, legs::LegState::kOk, 4, {}};
-  LegStatus box{node, legs::LegKind::kNode, legs::LegState::kLost, 2, {}};
+  LegStatus host{"host", legs::LegKind::kHost, legs::LegState::kOk, 4, {}, {}};
+  LegStatus box{node, legs::LegKind::kNode, legs::LegState::kLost, 2, {}, {}};
   box.counters = {.batches = 7,
                   .rows = 8,
                   .pairs = 9,
@@ -34,7 +34,11 @@ SchedulerStatus status_with(const std::string& node) {
                   .weight_bytes_sent = 12,
                   .wait_us = 13,
                   .compute_us = 14,
-                  .round_trip_us = 15};
+                  .round_trip_us = 15,
+                  .hedged_pairs = 16,
+                  .losses = 17,
+                  .rejoins = 18};
+  box.reason = "box1:9000: the node is lost";
   status.legs = {host, box};
   return status;
 }
@@ -71,8 +75,11 @@ TEST(Tiers, ANodeHasALink_TheHostHasNone) {
   const json tiers = json::parse(tiers_json(status_with("box1:9000"), two_layers(), nullptr, milliseconds(0)));
   EXPECT_EQ(tiers.at("legs").at(1), json::parse(R"({"name":"box1:9000","kind":"node","state":"lost","experts":2,
     "batches":7,"rows":8,"pairs":9,"wait_us":13,"compute_us":14,"round_trip_us":15,"bytes_sent":10,
-    "bytes_received":11,"weight_bytes_sent":12})"));
-  for (const char* of_a_link : {"round_trip_us", "bytes_sent", "bytes_received", "weight_bytes_sent"})
+    "bytes_received":11,"weight_bytes_sent":12,"losses":17,"rejoins":18,"hedged_pairs":16,
+    "reason":"box1:9000: the node is lost"})"));
+  for (const char* of_a_link :
+       {"round_trip_us", "bytes_sent", "bytes_received", "weight_bytes_sent", "losses", "rejoins", "hedged_pairs",
+        "reason"})
     EXPECT_FALSE(tiers.at("legs").at(0).contains(of_a_link)) << of_a_link;
 }
 

@@ -25,9 +25,11 @@ SchedulerStatus with_legs(legs::LegState first, legs::LegState second) {
 
 constexpr auto kOk = legs::LegState::kOk;
 constexpr auto kLost = legs::LegState::kLost;
+constexpr auto kSuspect = legs::LegState::kSuspect;
+constexpr auto kWrong = legs::LegState::kWrong;
 
 TEST(Health, EverythingThere_IsOkAsClientsOfLlamaServerReadIt) {
-  for (const SchedulerStatus& status : {SchedulerStatus(), with_legs(kOk, kOk)}) {
+  for (const SchedulerStatus& status : {SchedulerStatus(), with_legs(kOk, kOk), with_legs(kSuspect, kOk)}) {
     const http::Reply reply = health(status);
     EXPECT_EQ(reply.status, 200);
     EXPECT_EQ(json::parse(reply.body), json({{"status", "ok"}}));
@@ -38,6 +40,11 @@ TEST(Health, LostNodeWhoseWorkOthersDo_IsToldWithoutItsName) {
   const http::Reply reply = health(with_legs(kOk, kLost));
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(json::parse(reply.body), json({{"status", "degraded"}, {"nodes", 2}, {"nodes_lost", 1}}));
+}
+
+TEST(Health, WrongNode_IsToldBesideLostOnes) {
+  EXPECT_EQ(json::parse(health(with_legs(kLost, kWrong)).body),
+            json({{"status", "degraded"}, {"nodes", 2}, {"nodes_lost", 1}, {"nodes_wrong", 1}}));
 }
 
 TEST(Health, FailedStepWithoutALostNode_IsTold_AndLeavesTheServerInService) {

@@ -18,7 +18,7 @@ class RoutesTest : public ::testing::Test {
   void SetUp() override {
     backend_.context = &context_;
     backend_.scheduler = &scheduler_;
-    backend_.owners = &owners_;
+    backend_.owners = [this] { return std::shared_ptr<const legs::OwnerTable>(std::shared_ptr<void>(), &owners_); };
     backend_.expert_use = &expert_use_;
     backend_.slot_dir = "/slots";
     backend_.metrics = [] {

@@ -1,0 +1,268 @@
+#include "coordinator/legs/supervisor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/units.h"
+
+namespace terrace::legs {
+namespace {
+
+// Between two looks at the board: a step computes a lost leg's share by itself meanwhile, only less well.
+constexpr std::chrono::milliseconds kLook{50};
+
+// In the place of a leg that is out, so that an epoch holds no session of it: owns nothing and is never asked.
+class OutLeg final : public Leg {
+ public:
+  OutLeg(std::string name, LegKind kind, LegState state, std::string why)
+      : name_(std::move(name)), kind_(kind), state_(state), why_(ErrorCode::kPeerGone, std::move(why)) {}
+  const std::string& name() const override { return name_; }
+  LegKind kind() const override { return kind_; }
+  LegState state() const override { return state_; }
+  std::uint64_t experts() const override { return 0; }
+  Result<Ticket> submit(const LegBatch&) override { return why_; }
+  Status collect(Ticket, kernels::SumsView, std::span<std::uint8_t>) override { return why_; }
+  LegCounters counters() const override { return {}; }
+  const Error* why_out() const override { return &why_; }
+
+ private:
+  const std::string name_;
+  const LegKind kind_;
+  const LegState state_;
+  const Error why_;
+};
+
+}  // namespace
+
+Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
+                       const RetryPauses& pauses)
+    : board_(board), hooks_(std::move(hooks)), schedule_(seats.size(), pauses), last_number_(first.owners.epoch()) {
+  TERRACE_CHECK(seats.size() == first.legs.size(), "seats of other legs than the epoch's");
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    Place& place = places_.emplace_back();
+    place.entry = &board_.entry(seats[i].name, seats[i].kind);
+    place.seat = std::move(seats[i]);
+    place.in_since = last_number_;
+    place.acknowledged = first.acknowledged[i];
+    place.numbers = {place.acknowledged};
+  }
+  live_.push_back({&first, last_number_, first.acknowledged});
+  watcher_ = std::thread([this] { watch(); });
+  worker_ = std::thread([this] { work(); });
+}
+
+Supervisor::~Supervisor() { stop(); }
+
+void Supervisor::stop() {
+  if (!watcher_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_.request_stop();
+    for (const Place& place : places_)
+      if (place.seat.member) place.seat.member->abandon();
+  }
+  changed_.notify_all();
+  watcher_.join();
+  worker_.join();
+}
+
+std::vector<std::uint8_t> Supervisor::gone() const {
+  std::vector<std::uint8_t> gone;
+  for (const Place& place : places_) gone.push_back(place.out ? 1 : 0);
+  return gone;
+}
+
+// ---- the watcher
+// -----------------------------------------------------------------------------------------------------
+
+void Supervisor::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.stop_requested()) {
+    look_for_losses();
+    take_retired();
+    changed_.wait_for(lock, kLook, [this] { return stop_.stop_requested(); });
+  }
+}
+
+// A step that still has an older epoch tells of the session before this one.
+bool Supervisor::is_judged_by_board(const Place& place) const {
+  return live_.empty() || live_.front().number >= place.in_since;
+}
+
+void Supervisor::look_for_losses() {
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    if (place.out) continue;
+    const bool lease_lost = place.seat.member && place.seat.member->lease_lost();
+    if (lease_lost && !is_out(place.entry->state())) {  // no batch is sent there, so that its leg does not know
+      place.entry->set_state(
+          LegState::kLost,
+          fmt::format("{}: the node is lost (it does not hold our session any more)", place.seat.name));
+      place.entry->add(&LegCounters::losses, 1);
+    }
+    const LegState state = place.entry->state();
+    if (is_out(state) && (lease_lost || is_judged_by_board(place))) take_out(i, state);
+  }
+}
+
+void Supervisor::take_out(std::size_t leg, LegState state) {
+  Place& place = places_[leg];
+  const std::uint64_t experts = place.entry->report().experts;
+  place.out = true;
+  place.out_since = Clock::now();
+  if (place.seat.member) place.seat.member->abandon();
+  const std::string why = place.entry->report().reason;
+  lost_.push_back({std::exchange(place.seat.member, nullptr), std::move(place.seat.leg)});
+  place.seat.leg = std::make_shared<OutLeg>(place.seat.name, place.seat.kind, state, why);
+  publish();
+  const bool comes_back = state == LegState::kLost && place.seat.kind == LegKind::kNode;
+  if (comes_back) schedule_.lost(leg, place.out_since);
+  hooks_.tell(fmt::format("{}; its {} experts are computed here{}", why, experts,
+                          comes_back ? " until it is back" : ", and it stays out until the next start"));
+  changed_.notify_all();
+}
+
+void Supervisor::publish() {
+  const OwnerTable owners = hooks_.replan(gone(), ++last_number_);
+  places_[0].seat.leg = hooks_.host(owners);
+  Epoch next{owners, {}, {}};
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    next.legs.push_back(places_[i].seat.leg);
+    next.acknowledged.push_back(places_[i].acknowledged);
+    places_[i].entry->set_experts(owners.n_slabs(i));
+  }
+  const auto published = std::make_shared<const Epoch>(std::move(next));
+  live_.push_back({published.get(), last_number_, published->acknowledged});
+  hooks_.publish(published);
+}
+
+void Supervisor::take_retired() {
+  for (EpochRef& epoch : hooks_.take_retired()) {
+    std::erase_if(live_, [&](const LiveEpoch& live) { return live.epoch == epoch.get(); });
+    retired_.push_back(std::move(epoch));
+    changed_.notify_all();
+  }
+}
+
+// ---- the worker
+// ------------------------------------------------------------------------------------------------------
+
+void Supervisor::work() {
+  std::unique_lock lock(mutex_);
+  while (!stop_.stop_requested()) {
+    if (let_go(lock) || forget_one(lock)) continue;
+    if (const auto leg = schedule_.due(Clock::now())) {
+      try_node(*leg, lock);
+      continue;
+    }
+    const auto next = schedule_.next();
+    if (next)
+      changed_.wait_until(lock, *next);
+    else
+      changed_.wait(lock);
+  }
+}
+
+bool Supervisor::let_go(std::unique_lock<std::mutex>& lock) {
+  if (retired_.empty() && lost_.empty()) return false;
+  auto retired = std::exchange(retired_, {});
+  auto lost = std::exchange(lost_, {});
+  lock.unlock();
+  lost.clear();
+  retired.clear();
+  lock.lock();
+  return true;
+}
+
+// Of one node one number that no step can name any more.
+bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    if (!place.seat.member || place.numbers.size() < 2) continue;
+    const std::uint64_t number = place.numbers.front();
+    const auto names_it = [&](const LiveEpoch& live) { return live.acknowledged[i] == number; };
+    if (std::any_of(live_.begin(), live_.end(), names_it)) continue;
+    place.numbers.erase(place.numbers.begin());
+    const std::shared_ptr<Member> member = place.seat.member;
+    lock.unlock();
+    (void)member->forget(number);  // a node that does not hear it is lost, or keeps a list of numbers: nothing else
+    lock.lock();
+    return true;
+  }
+  return false;
+}
+
+void Supervisor::try_node(std::size_t leg, std::unique_lock<std::mutex>& lock) {
+  std::vector<std::uint8_t> others_gone = gone();
+  others_gone[leg] = 0;
+  const OwnerTable owners = hooks_.replan(others_gone, ++last_number_);
+  lock.unlock();
+  bool wrong = false;
+  auto opened = hooks_.open(leg, owners, stop_.get_token(), wrong);
+  lock.lock();
+  if (stop_.stop_requested()) {
+    if (opened.ok()) lost_.push_back(std::move(*opened));
+    return;
+  }
+  if (!opened.ok()) return refuse(leg, opened.error(), wrong);
+  ask_others(leg, owners, lock);
+  if (stop_.stop_requested())
+    lost_.push_back(std::move(*opened));
+  else
+    take_in(leg, std::move(*opened), owners.epoch());
+}
+
+// Those that do not answer go on with the number that they know.
+void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const std::shared_ptr<Member> member = places_[i].seat.member;
+    if (i == leg || !member || owners.n_slabs(i) == 0) continue;
+    lock.unlock();
+    const Status knows = member->acknowledge(owners, i);
+    lock.lock();
+    Place& place = places_[i];
+    if (!knows.ok() || place.seat.member != member) continue;
+    place.acknowledged = owners.epoch();
+    place.numbers.push_back(owners.epoch());
+  }
+}
+
+void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t number) {
+  Place& place = places_[leg];
+  const std::uint64_t bytes = opened.leg->counters().weight_bytes_sent;
+  place.seat.member = std::move(opened.member);
+  place.seat.leg = std::move(opened.leg);
+  place.out = false;
+  place.acknowledged = number;
+  place.numbers = {number};
+  place.told_refusal.clear();
+  place.in_since = last_number_ + 1;
+  publish();
+  place.entry->set_state(LegState::kOk, "");
+  place.entry->add(&LegCounters::rejoins, 1);
+  schedule_.back(leg, Clock::now());
+  hooks_.tell(fmt::format(
+      "{}: back after {}, {} slabs, {} sent", place.seat.name,
+      format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - place.out_since)),
+      place.entry->report().experts, format_size(bytes)));
+}
+
+void Supervisor::refuse(std::size_t leg, const Error& why, bool wrong) {
+  Place& place = places_[leg];
+  if (!wrong) {
+    schedule_.failed(leg, Clock::now());
+    const bool answers = why.code() != ErrorCode::kPeerGone && why.code() != ErrorCode::kDeadline;
+    if (answers && std::exchange(place.told_refusal, why.text()) != why.text())
+      hooks_.tell(fmt::format("{}; it is tried again", why.text()));
+    return;
+  }
+  schedule_.give_up(leg);
+  place.entry->set_state(LegState::kWrong, why.text());
+  place.entry->add(&LegCounters::wrongs, 1);
+  hooks_.tell(fmt::format("{}; it stays out until the next start", why.text()));
+}
+
+}  // namespace terrace::legs

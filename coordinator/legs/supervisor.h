@@ -1,0 +1,129 @@
+// Looks after the legs while steps run: takes lost ones out of the owner table, brings nodes back, lets nodes forget
+// what no step needs any more. Bits never depend on it: a step that finds a leg lost goes on by itself (dispatcher.h).
+//
+// Out      A leg that the board has as lost or wrong, or whose lease the node holds no more, is left out of the next
+//          epoch at once: its experts are the host's, nobody else is given any, so nobody has to be asked.
+// Back     A lost node is tried again with growing pauses, one node at a time, the one that failed last as the last
+//          (retry_schedule.h): a new session, its share of the plan, a canary. Then the legs that stayed acknowledge
+//          the epoch's number, as far as they answer, and it is published. A wrong node is not tried: it stays out
+//          until the coordinator is started again.
+// Threads  Two of its own. One watches and publishes and never waits for a node; the other opens sessions, ends those
+// of
+//          lost nodes, and makes all other calls. The functions below are for the owner.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/legs/epoch.h"
+#include "coordinator/legs/leg_board.h"
+#include "coordinator/legs/member.h"
+#include "coordinator/legs/retry_schedule.h"
+
+namespace terrace::legs {
+
+// What the supervisor acts by.
+struct SupervisorHooks {
+  // As Dispatcher's.
+  std::function<void(std::shared_ptr<const Epoch>)> publish;
+  std::function<std::vector<std::shared_ptr<const Epoch>>()> take_retired;
+  // The owner table of that number while the legs with gone[leg] != 0 are out.
+  std::function<OwnerTable(std::span<const std::uint8_t> gone, std::uint64_t epoch)> replan;
+  // The host's leg for what the table gives to it.
+  std::function<std::shared_ptr<Leg>(const OwnerTable& owners)> host;
+  // A new session with the node of that leg, its share of `owners` there and tried. Ends soon after stop. `wrong` is
+  // set where the error is that it computes other bits.
+  std::function<Result<OpenedMember>(std::size_t leg, const OwnerTable& owners, std::stop_token stop, bool& wrong)>
+      open;
+  // A line for people.
+  std::function<void(const std::string& line)> tell;
+};
+
+class Supervisor {
+ public:
+  // One leg of the table.
+  struct Seat {
+    std::string name;
+    LegKind kind = LegKind::kHost;
+    std::shared_ptr<Leg> leg;
+    std::shared_ptr<Member> member;  // of a node; else null
+  };
+
+  // seats: the legs of the epoch `first`, in its order, which was published already. The board outlives the supervisor.
+  Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
+             const RetryPauses& pauses = {});
+  // As stop().
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // For a coordinator that ends: no hook is called after it has returned, and leases are renewed no more. Sessions live
+  // on as long as epochs hold them. Idempotent.
+  void stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using EpochRef = std::shared_ptr<const Epoch>;
+
+  struct LiveEpoch {
+    const Epoch* epoch = nullptr;
+    std::uint64_t number = 0;
+    std::vector<std::uint64_t> acknowledged;  // [legs]
+  };
+
+  struct Place {
+    Seat seat;
+    LegEntry* entry = nullptr;
+    bool out = false;
+    Clock::time_point out_since{};
+    std::uint64_t in_since = 0;  // the epoch that it has been in from then on
+    std::uint64_t acknowledged = 0;
+    std::vector<std::uint64_t> numbers;  // that the node knows, rising; the last is `acknowledged`
+    std::string told_refusal;            // why the node was not taken back, as it was told last
+  };
+
+  void watch();
+  void work();
+  // Under the lock.
+  void look_for_losses();
+  bool is_judged_by_board(const Place& place) const;
+  void take_out(std::size_t leg, LegState state);
+  void publish();
+  void take_retired();
+  std::vector<std::uint8_t> gone() const;
+  // Under the lock, which they give up while a node is asked.
+  // These two: whether there was anything to do.
+  bool let_go(std::unique_lock<std::mutex>& lock);
+  bool forget_one(std::unique_lock<std::mutex>& lock);
+  void try_node(std::size_t leg, std::unique_lock<std::mutex>& lock);
+  void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
+  void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
+  void refuse(std::size_t leg, const Error& why, bool wrong);
+
+  LegBoard& board_;
+  const SupervisorHooks hooks_;
+  std::stop_source stop_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<Place> places_;  // [legs]
+  RetrySchedule schedule_;
+  std::uint64_t last_number_;       // of an epoch
+  std::vector<LiveEpoch> live_;     // published and not yet retired
+  std::vector<EpochRef> retired_;   // the worker lets them go: with the last that has it a session ends
+  std::vector<OpenedMember> lost_;  // likewise
+
+  std::thread watcher_, worker_;  // last: they use all others
+};
+
+}  // namespace terrace::legs

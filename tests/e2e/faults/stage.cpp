@@ -1,0 +1,173 @@
+#include "tests/e2e/faults/stage.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <stop_token>
+
+#include "coordinator/app/generation.h"
+#include "tests/e2e/support/random_model.h"
+
+namespace terrace::test {
+namespace {
+
+constexpr std::uint64_t kTokens = 12;
+constexpr std::uint32_t kBatch = 4;  // the prompt takes three
+const std::vector<std::int32_t> kPrompt = {84, 104, 101, 32, 99, 97, 116, 32, 115, 97, 116};
+constexpr std::uint64_t kMegabyte = 1'000'000;
+constexpr std::chrono::seconds kHang{100};  // below ctest's own limit, and far above what a cell takes
+
+std::filesystem::path tiny_model() { return data_dir() / "tiny" / "tiny-q8_0.gguf"; }
+
+app::ModelOptions options_of(const std::filesystem::path& model) {
+  app::ModelOptions options = gate_options(model);
+  options.batch = kBatch;
+  options.threads = 1;
+  return options;
+}
+
+}  // namespace
+
+GateRun Stage::expected() { return gate_run(options_of(tiny_model()), kPrompt, kTokens); }
+
+Stage::Stage(const Cell& cell) : cell_(cell), model_(tiny_model()) {
+  if (cell.fault == FaultKind::kSlowDisk) {
+    slow_disk_.emplace(8, kMegabyte);
+    std::filesystem::copy(tiny_model(), slow_disk_->path() / "model.gguf");
+    model_ = slow_disk_->path() / "model.gguf";
+    slow_disk_->forget_cache();
+  }
+  if (cell.fault == FaultKind::kFullDisk) small_disk_.emplace(std::uint64_t{64} << 10);
+  if (cell.fault == FaultKind::kLinkDown || cell.fault == FaultKind::kLinkUpAgain) machine_.emplace(1);
+  // A link between machines has credentials, sealed or not.
+  if (cell.sealed || machine_) {
+    security_.secret_file = dir_ / "secret";
+    security_.plain_data = !cell.sealed;
+    write_file(security_.secret_file, std::string(64, '7') + "\n");
+    std::filesystem::permissions(security_.secret_file, std::filesystem::perms::owner_read);
+  }
+  start_node();
+  open_engine();
+}
+
+void Stage::start_node() {
+  std::vector<std::string> flags = {"--threads", "1"};
+  if (cell_.fault == FaultKind::kWrongHash) {
+    std::filesystem::copy(tiny_model(), dir_ / "copy.gguf");
+    flags.insert(flags.end(), {"--model", (dir_ / "copy.gguf").string()});
+  }
+  if (machine_) flags.insert(flags.end(), {"--listen", machine_->ipv4() + ":0"});
+  if (!security_.secret_file.empty()) flags.insert(flags.end(), {"--secret-file", security_.secret_file.string()});
+  if (security_.plain_data) flags.emplace_back("--plain-data");
+  node_ = std::make_unique<NodeProcess>(flags, machine_ ? machine_->network() : -1);
+  relay_ = std::make_unique<Relay>(node_->address(), node_->data_port());
+}
+
+void Stage::open_engine() {
+  app::ModelOptions options = options_of(model_);
+  options.security = security_;
+  options.nodes = {relay_->address()};
+  options.share = "host=0-1," + relay_->address() + "=2-7";
+  Environment environment({{"XDG_CACHE_HOME", cache_dir().string()}});
+  if (small_disk_) {
+    options.trace = small_disk_->path() / "trace.json";
+    environment = Environment({{"XDG_CACHE_HOME", small_disk_->path().string()}});
+  }
+  engine_ = must(app::Engine::open(options, environment));
+}
+
+Stage::~Stage() {
+  engine_.reset();
+  relay_.reset();
+  if (node_ == nullptr || !node_->process().running()) return;
+  node_->kill(SIGCONT);
+  if (machine_) machine_->set_link(true);
+  if (cell_.fault == FaultKind::kOutOfMemory) return;  // how it ends without memory is its own affair
+  node_->stop();
+}
+
+GateRun Stage::generate() { return gate_run(*engine_, kBatch, kPrompt, kTokens); }
+
+// The bytes of the experts, wherever they lie: all but the beginning of the file.
+void Stage::change_the_nodes_copy() {
+  const auto path = dir_ / "copy.gguf";
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path));
+  for (std::streamoff at = size / 4; at < size; at += 512) {
+    file.seekg(at);
+    const int byte = file.get();
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  EXPECT_TRUE(file.good()) << path;
+}
+
+void Stage::lose_node() {
+  // It reads its copy when it takes its share again; what it then finds wrong travels from us.
+  if (cell_.fault == FaultKind::kWrongHash) change_the_nodes_copy();
+  relay_->cut();
+}
+
+void Stage::strike(bool held) {
+  Relay::Deed deed = Relay::Deed::kPass;
+  switch (cell_.fault) {
+    case FaultKind::kSlowDisk:
+      slow_disk_->forget_cache();
+      [[fallthrough]];
+    case FaultKind::kKilled:
+      node_->kill(SIGKILL);
+      node_->process().wait();
+      break;
+    case FaultKind::kStopped:
+      node_->kill(SIGSTOP);
+      break;
+    case FaultKind::kLinkDown:
+    case FaultKind::kLinkUpAgain:
+      machine_->set_link(false);
+      break;
+    case FaultKind::kCorruptFrame:
+      deed = Relay::Deed::kCorrupt;
+      break;
+    case FaultKind::kTruncatedFrame:
+      deed = Relay::Deed::kTruncate;
+      break;
+    case FaultKind::kWrongVersion:
+      deed = Relay::Deed::kVersion;
+      break;
+    case FaultKind::kWrongHash:
+      if (cell_.phase != Phase::kWeights) lose_node();  // what it holds in memory is right: it has to read again
+      break;
+    case FaultKind::kOutOfMemory:
+      node_->process().limit_memory(0);
+      break;
+    case FaultKind::kFullDisk:
+      small_disk_->fill();
+      break;
+  }
+  if (held)
+    relay_->go(deed);
+  else if (deed != Relay::Deed::kPass)
+    relay_->slip_in(deed);
+}
+
+void Stage::mend() {
+  if (cell_.fault == FaultKind::kLinkUpAgain) machine_->set_link(true);
+}
+
+Deadline::Deadline(std::string what)
+    : thread_([what = std::move(what)](const std::stop_token& stop) {
+        const auto end = std::chrono::steady_clock::now() + kHang;
+        while (!stop.stop_requested()) {
+          if (std::chrono::steady_clock::now() > end) {
+            fmt::print(stderr, "{} hangs\n", what);
+            std::abort();
+          }
+          pause_briefly();
+        }
+      }) {}
+
+Deadline::~Deadline() = default;
+
+}  // namespace terrace::test

@@ -1,0 +1,69 @@
+// One coordinator in this process, one real node, and whatever stands between them for a cell of the fault matrix.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/security/options.h"
+#include "coordinator/app/engine.h"
+#include "tests/e2e/faults/matrix.h"
+#include "tests/e2e/support/disks.h"
+#include "tests/e2e/support/gate_run.h"
+#include "tests/e2e/support/network.h"
+#include "tests/e2e/support/node_process.h"
+#include "tests/e2e/support/relay.h"
+
+namespace terrace::test {
+
+class Stage {
+ public:
+  // Everything up: the node holds its share, nothing has been asked.
+  explicit Stage(const Cell& cell);
+  // Ends coordinator and node in order; the test fails where the node does not end, or was not clean before.
+  ~Stage();
+
+  // Tokens and logits of a run; throws with the error's text.
+  GateRun generate();
+  // The same of a coordinator alone: what each run must give.
+  static GateRun expected();
+
+  // The fault of the cell, now, by any thread. `held`: a frame is held at the relay, and has to go on.
+  void strike(bool held);
+  // What mends itself in the cell's fault: the link is up again.
+  void mend();
+
+  Relay& relay() { return *relay_; }
+  // Every connection with the node ends, as when it was killed; it lives, and is to be taken back.
+  void lose_node();
+
+ private:
+  void start_node();
+  void open_engine();
+  void change_the_nodes_copy();
+
+  const Cell cell_;
+  const TempDir dir_;
+  std::filesystem::path model_;
+  security::SecurityOptions security_;
+  std::optional<SlowDisk> slow_disk_;
+  std::optional<SmallDisk> small_disk_;
+  std::optional<Machine> machine_;
+  std::unique_ptr<NodeProcess> node_;
+  std::unique_ptr<Relay> relay_;
+  std::unique_ptr<app::Engine> engine_;
+};
+
+// Ends the process with a sentence when it lives for longer than any cell takes: a hang names its cell.
+class Deadline {
+ public:
+  explicit Deadline(std::string what);
+  ~Deadline();
+
+ private:
+  std::jthread thread_;
+};
+
+}  // namespace terrace::test

@@ -1,0 +1,366 @@
+// The supervisor with legs and nodes that do what a test says.
+#include "coordinator/legs/supervisor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <type_traits>
+
+namespace terrace::legs {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience{60};  // only a hang reaches it
+constexpr RetryPauses kBriefPauses{
+    .first = milliseconds(1), .longest = milliseconds(2), .steady = milliseconds(60'000)};
+constexpr std::uint16_t kBox1 = 1, kBox2 = 2;
+const std::vector<std::string> kNames = {"host", "box1:9000", "box2:9000"};
+
+class IdleLeg final : public Leg {
+ public:
+  IdleLeg(std::string name, LegKind kind) : name_(std::move(name)), kind_(kind) {}
+  const std::string& name() const override { return name_; }
+  LegKind kind() const override { return kind_; }
+  LegState state() const override { return LegState::kOk; }
+  std::uint64_t experts() const override { return 0; }
+  Result<Ticket> submit(const LegBatch&) override { return Error(ErrorCode::kInternal, "never asked"); }
+  Status collect(Ticket, kernels::SumsView, std::span<std::uint8_t>) override { return {}; }
+  LegCounters counters() const override { return {}; }
+
+ private:
+  const std::string name_;
+  const LegKind kind_;
+};
+
+// Everything around a supervisor. All under one lock, so that tests can wait for whatever it does.
+class World {
+ public:
+  // What becomes of one attempt to open a node: it is back, or why not.
+  struct Attempt {
+    std::optional<Error> error{};
+    bool wrong = false;
+    bool until_stopped = false;  // it blocks until the supervisor stops, or the test lets it go
+  };
+
+  // A session of a node.
+  class Session final : public Member {
+   public:
+    Session(World& world, std::uint16_t leg) : world_(world), leg_(kNames[leg], LegKind::kNode), at_(leg) {}
+    ~Session() override {
+      world_.note([this] { ++world_.ended[at_]; });
+    }
+    bool lease_lost() const override {
+      return world_.look([this] { return world_.lease_lost.contains(at_); });
+    }
+    Status acknowledge(const OwnerTable& owners, std::size_t) override {
+      return world_.look([&]() -> Status {
+        if (world_.deaf.contains(at_)) return Error(ErrorCode::kDeadline, "deaf");
+        world_.acknowledged[at_].push_back(owners.epoch());
+        return {};
+      });
+    }
+    Status forget(std::uint64_t epoch) override {
+      world_.note([&] { world_.forgotten[at_].push_back(epoch); });
+      return {};
+    }
+    void abandon() override {
+      world_.note([this] { ++world_.abandoned[at_]; });
+    }
+    IdleLeg& leg() { return leg_; }
+
+   private:
+    World& world_;
+    IdleLeg leg_;
+    const std::uint16_t at_;
+  };
+
+  World() {
+    for (std::uint16_t leg = 0; leg < kNames.size(); ++leg)
+      board.entry(kNames[leg], leg == 0 ? LegKind::kHost : LegKind::kNode).set_experts(2);
+    std::vector<Supervisor::Seat> seats = {
+        {"host", LegKind::kHost, std::make_shared<IdleLeg>("host", LegKind::kHost), {}}};
+    for (const std::uint16_t leg : {kBox1, kBox2}) {
+      const auto session = std::make_shared<Session>(*this, leg);
+      seats.push_back({kNames[leg], LegKind::kNode, {session, &session->leg()}, session});
+    }
+    first_ = std::make_shared<const Epoch>(
+        Epoch{table({0, 0, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
+    published.push_back(first_);
+    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses);
+  }
+  // Sessions end here, and say so.
+  ~World() {
+    supervisor.reset();
+    published.clear();
+    retired_.clear();
+    first_.reset();
+  }
+
+  // Six experts, two a leg; a leg that is gone leaves its own to the host.
+  static OwnerTable table(std::vector<std::uint8_t> gone, std::uint64_t epoch) {
+    std::vector<std::uint16_t> owners = {0, 0, 1, 1, 2, 2};
+    for (std::uint16_t& owner : owners)
+      if (gone[owner] != 0) owner = 0;
+    return {epoch, kNames, 1, 6, std::move(owners)};
+  }
+
+  template <class Do>
+  void note(Do&& what) {
+    {
+      const std::lock_guard lock(mutex_);
+      what();
+    }
+    changed_.notify_all();
+  }
+  template <class See>
+  std::invoke_result_t<See> look(See&& what) {
+    const std::lock_guard lock(mutex_);
+    return what();
+  }
+  template <class Condition>
+  [[nodiscard]] bool until(Condition&& condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, condition);
+  }
+
+  void lose(std::uint16_t leg) {
+    board.entry(kNames[leg], LegKind::kNode).set_state(LegState::kLost, kNames[leg] + ": the node is lost (test)");
+  }
+  LegReport told(std::uint16_t leg) { return board.entry(kNames[leg], LegKind::kNode).report(); }
+  [[nodiscard]] bool until_published(std::size_t n) {
+    return until([&] { return published.size() >= n; });
+  }
+  Epoch epoch(std::size_t n) {
+    return look([&] { return *published.at(n); });
+  }
+  // What the dispatcher does with the first `n` epochs once no step has them.
+  void retire(std::size_t n) {
+    note([&] {
+      for (std::size_t i = 0; i < n; ++i)
+        if (published[i]) retired_.push_back(std::move(published[i]));
+      if (n > 0) first_.reset();
+    });
+  }
+
+  LegBoard board;
+  std::vector<std::shared_ptr<const Epoch>> published;
+  std::map<std::uint16_t, std::deque<Attempt>> attempts;  // in order; none left: the node is back
+  std::vector<std::uint16_t> tried;
+  std::map<std::uint16_t, int> ended, abandoned;
+  std::map<std::uint16_t, std::vector<std::uint64_t>> acknowledged, forgotten;
+  std::set<std::uint16_t> lease_lost, deaf;
+  std::vector<std::string> lines;
+  bool let_go = false;
+  std::unique_ptr<Supervisor> supervisor;
+
+ private:
+  SupervisorHooks hooks() {
+    SupervisorHooks hooks;
+    hooks.publish = [this](std::shared_ptr<const Epoch> epoch) {
+      note([&] { published.push_back(std::move(epoch)); });
+    };
+    hooks.take_retired = [this] { return look([this] { return std::exchange(retired_, {}); }); };
+    hooks.replan = [](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
+      return table({gone.begin(), gone.end()}, epoch);
+    };
+    hooks.host = [](const OwnerTable&) { return std::make_shared<IdleLeg>("host", LegKind::kHost); };
+    hooks.open = [this](std::size_t leg, const OwnerTable&, const std::stop_token& stop, bool& wrong) {
+      return open(static_cast<std::uint16_t>(leg), stop, wrong);
+    };
+    hooks.tell = [this](const std::string& line) { note([&] { lines.push_back(line); }); };
+    return hooks;
+  }
+
+  Result<OpenedMember> open(std::uint16_t leg, const std::stop_token& stop, bool& wrong) {
+    Attempt attempt;
+    note([&] {
+      tried.push_back(leg);
+      lease_lost.erase(leg);
+      if (attempts[leg].empty()) return;
+      attempt = attempts[leg].front();
+      attempts[leg].pop_front();
+    });
+    if (attempt.until_stopped) {
+      const std::stop_callback stopped(stop, [this] { note([] {}); });
+      if (!until([&] { return stop.stop_requested() || let_go; })) return Error(ErrorCode::kInternal, "never stopped");
+    }
+    wrong = attempt.wrong;
+    if (attempt.error) return *attempt.error;
+    const auto session = std::make_shared<Session>(*this, leg);
+    return OpenedMember{session, {session, &session->leg()}};
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<const Epoch>> retired_;
+  std::shared_ptr<const Epoch> first_;
+};
+
+const Error kUnreachable(ErrorCode::kPeerGone, "box1:9000: cannot be reached");
+
+TEST(Supervisor, NodeLost_NextEpochGivesItsExpertsToTheHostAndAsksNobody) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(2));
+  const Epoch next = world.epoch(1);
+  EXPECT_GT(next.owners.epoch(), 1u);
+  EXPECT_EQ(next.owners.n_slabs(0), 4u);
+  EXPECT_EQ(next.owners.n_slabs(kBox1), 0u);
+  EXPECT_EQ(next.owners.n_slabs(kBox2), 2u);
+  EXPECT_EQ(next.legs[kBox1]->state(), LegState::kLost) << "in its place, so that no epoch keeps its session";
+  EXPECT_EQ(next.acknowledged[kBox2], 1u) << "it goes on with the number that it knows";
+  EXPECT_TRUE(world.until([&] { return world.abandoned[kBox1] == 1; }));
+  EXPECT_TRUE(world.until([&] { return !world.lines.empty(); }));
+  EXPECT_EQ(world.look([&] { return world.lines[0]; }),
+            "box1:9000: the node is lost (test); its 2 experts are computed here until it is back");
+  EXPECT_EQ(world.told(kBox1).experts, 0u);
+  EXPECT_TRUE(world.look([&] { return world.acknowledged.empty(); }));
+}
+
+TEST(Supervisor, LostNode_IsTriedUntilItIsBack_AndHasItsShareAgain) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{kUnreachable}, {kUnreachable}, {kUnreachable}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(3));
+  const Epoch back = world.epoch(2);
+  EXPECT_EQ(back.owners.n_slabs(0), 2u);
+  EXPECT_EQ(back.owners.n_slabs(kBox1), 2u);
+  EXPECT_EQ(back.legs[kBox1]->name(), "box1:9000");
+  EXPECT_EQ(back.legs[kBox1]->state(), LegState::kOk);
+  EXPECT_GT(back.owners.epoch(), world.epoch(1).owners.epoch());
+  EXPECT_LE(back.acknowledged[kBox1], back.owners.epoch());
+  EXPECT_EQ(world.look([&] { return world.tried.size(); }), 4u);
+  ASSERT_TRUE(world.until([&] { return world.lines.size() == 2; }));
+  EXPECT_TRUE(world.lines[1].starts_with("box1:9000: back after ")) << world.lines[1];
+  EXPECT_EQ(world.told(kBox1).state, LegState::kOk);
+  EXPECT_EQ(world.told(kBox1).counters.rejoins, 1u);
+  EXPECT_EQ(world.told(kBox1).experts, 2u);
+}
+
+TEST(Supervisor, NodeBack_OthersAcknowledge_AndForgetOnceNoStepCanNameTheOldNumber) {
+  World world;
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(3));
+  const std::uint64_t number = world.epoch(2).acknowledged[kBox2];
+  EXPECT_GT(number, 1u);
+  EXPECT_EQ(world.look([&] { return world.acknowledged[kBox2]; }), std::vector<std::uint64_t>{number});
+  EXPECT_EQ(world.epoch(2).acknowledged[kBox1], number);
+  world.retire(1);
+  // The epoch of the loss may still be in use, and names the old number. Were it forgotten now, this would be seen when
+  // the next look of the supervisor is over: by then it has let the first epoch's lost session go.
+  ASSERT_TRUE(world.until([&] { return world.ended[kBox1] == 1; }));
+  EXPECT_TRUE(world.look([&] { return world.forgotten[kBox2].empty(); }));
+  world.retire(2);
+  EXPECT_TRUE(world.until([&] { return world.forgotten[kBox2] == std::vector<std::uint64_t>{1}; }));
+}
+
+TEST(Supervisor, NodeBackWhileAnotherIsDeaf_TheDeafOneGoesOnWithItsNumber) {
+  World world;
+  world.note([&] { world.deaf = {kBox2}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(3));
+  EXPECT_EQ(world.epoch(2).acknowledged[kBox2], 1u);
+  EXPECT_GT(world.epoch(2).acknowledged[kBox1], 1u);
+}
+
+TEST(Supervisor, LeaseThatTheNodeHoldsNoMore_IsALoss) {
+  World world;
+  world.note([&] { world.lease_lost = {kBox2}; });
+  ASSERT_TRUE(world.until_published(3));
+  EXPECT_EQ(world.epoch(1).owners.n_slabs(kBox2), 0u);
+  EXPECT_EQ(world.epoch(2).owners.n_slabs(kBox2), 2u);
+  EXPECT_EQ(world.told(kBox2).counters.losses, 1u);
+}
+
+TEST(Supervisor, WrongNode_StaysOut) {
+  World world;
+  world.board.entry(kNames[kBox1], LegKind::kNode).set_state(LegState::kWrong, "box1:9000: other bits");
+  ASSERT_TRUE(world.until_published(2));
+  world.lose(kBox2);  // this one comes back, after the first would have been tried
+  ASSERT_TRUE(world.until_published(4));
+  EXPECT_EQ(world.look([&] { return world.tried; }), std::vector<std::uint16_t>{kBox2});
+  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox1), 0u);
+  EXPECT_EQ(world.told(kBox1).state, LegState::kWrong);
+}
+
+TEST(Supervisor, NodeThatComesBackWrong_StaysOut) {
+  World world;
+  world.note(
+      [&] { world.attempts[kBox1] = {{.error = Error(ErrorCode::kRefused, "box1:9000: other bits"), .wrong = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.lines.size() == 2; }));
+  EXPECT_EQ(world.lines[1], "box1:9000: other bits; it stays out until the next start");
+  EXPECT_EQ(world.told(kBox1).state, LegState::kWrong);
+  world.lose(kBox2);
+  ASSERT_TRUE(world.until_published(3));
+  EXPECT_EQ(world.look([&] { return std::ranges::count(world.tried, kBox1); }), 1);
+}
+
+TEST(Supervisor, NodeThatRefuses_IsToldOnceAndTriedOn) {
+  World world;
+  const Error refused(ErrorCode::kOutOfMemory, "box1:9000: share needs 2G");
+  world.note([&] { world.attempts[kBox1] = {{kUnreachable}, {refused}, {refused}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.lines.size() == 3; }));
+  EXPECT_EQ(world.lines[1], "box1:9000: share needs 2G; it is tried again");
+  EXPECT_EQ(world.told(kBox1).state, LegState::kOk);
+}
+
+TEST(Supervisor, LossWhileAnotherNodeIsBeingOpened_IsPublishedAtOnce) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 1; }));
+  world.lose(kBox2);
+  ASSERT_TRUE(world.until_published(3));
+  EXPECT_EQ(world.epoch(2).owners.n_slabs(0), 6u);
+  world.note([&] { world.let_go = true; });
+  ASSERT_TRUE(world.until_published(5));
+  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox2), 0u) << "the first is back before the second";
+  EXPECT_EQ(world.epoch(4).owners.n_slabs(0), 2u);
+}
+
+TEST(Supervisor, LostSession_EndsWhenItsLastEpochIsRetired) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(2));
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 1; }));
+  EXPECT_EQ(world.look([&] { return world.ended[kBox1]; }), 0) << "a step may still use its leg";
+  world.note([&] { world.let_go = true; });
+  world.retire(1);
+  EXPECT_TRUE(world.until([&] { return world.ended[kBox1] == 1; }));
+}
+
+// A step that began before the node was back may only now find its old session lost.
+TEST(Supervisor, LossToldByAStepOfAnOlderEpoch_DoesNotEndTheNewSession) {
+  World world;
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(3));
+  ASSERT_TRUE(world.until([&] { return world.lines.size() == 2; }));
+  world.lose(kBox1);
+  world.note([&] { world.lease_lost = {kBox2}; });
+  ASSERT_TRUE(world.until_published(4));
+  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox1), 2u);
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.retire(2);
+  EXPECT_TRUE(world.until([&] { return world.published.back()->owners.n_slabs(kBox1) == 0; }));
+}
+
+TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 1; }));
+  world.supervisor->stop();
+  world.supervisor->stop();
+  EXPECT_EQ(world.look([&] { return world.published.size(); }), 2u);
+}
+
+}  // namespace
+}  // namespace terrace::legs
