@@ -74,6 +74,9 @@ Status NodeSession::open_session() {
   request.largest_frame = kLargestReplyFrame;
   request.coordinator = options_.coordinator;
   TERRACE_ASSIGN_OR_RETURN(opened_, control_->open_session(request));
+  if (options_.probe) {
+    TERRACE_ASSIGN_OR_RETURN(probed_, control_->probe(opened_.session));
+  }
   return {};
 }
 
@@ -174,11 +177,36 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
     progress.bytes_ready = answer.bytes_ready;
     on_progress(progress);
     if (answer.wanted.empty()) return {};
+    if (options_.probe)
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("{}: it was to make a probe's slabs itself, and wants them sent", control_->address()));
     return sender.send(answer.wanted, on_sent);
   };
   const Status assigned = control_->assign(opened_.session, owners.epoch(), share, on_answer);
   leg_->add_weight_bytes_sent(progress.bytes_sent);
   return assigned;
+}
+
+Result<double> NodeSession::measure_weights_rate(const OwnerTable& owners, std::size_t leg, std::uint64_t bytes) {
+  std::vector<LayerExperts> share = share_of(owners, leg);
+  if (share.empty()) return Error(ErrorCode::kInvalidArgument, "a share without experts has no slab to send");
+  share.resize(1);
+  share.front().experts.resize(1);
+  std::vector<kernels::ExpertShape> shapes;
+  for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
+  const std::uint64_t slab = shapes[share.front().layer].slab_bytes();
+  const std::uint64_t credit = weights_->credit_bytes();
+  std::uint64_t sent = 0;
+  const auto start = Clock::now();
+  while (sent < bytes) {
+    SlabSender sender(*weights_, shapes, model_.lookup, share, options_.stall_timeout);
+    TERRACE_RETURN_IF_ERROR(sender.send(share, [&](std::uint64_t) {}));
+    sent += slab;
+    if (sent < bytes) continue;
+    // Credit comes back when the node has taken a frame out of its window.
+    TERRACE_RETURN_IF_ERROR(sender.wait_for_credit(credit));
+  }
+  return static_cast<double>(sent) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExperts> share) {
