@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/planner/prediction_file.h"
-#include "tests/test_data.h"
 
 namespace terrace::planner {
 namespace {
@@ -61,8 +61,6 @@ TEST_F(OutlookTest, ASlowLink_DoesNotPay) {
   EXPECT_FALSE(outlook.without[0].decode_pays);
   EXPECT_TRUE(outlook.without[0].prompt_pays) << "a prompt's round trip was not made worse";
   EXPECT_NEAR(outlook.without[0].decode->tokens_per_second, 1 / 3e-3, 1e-6);
-  EXPECT_FALSE(outlook.without[1].decode_pays && outlook.decode.tokens_per_second < 20)
-      << "without b:1 a:1 is still there";
 }
 
 TEST_F(OutlookTest, WithoutRoomElsewhere_ANodeIsNotMeasuredAgainstAnything) {
@@ -119,11 +117,10 @@ class PredictionFile : public OutlookTest {
     return prediction_json(input(), make_outlook(input()), "2026-03-14T15:09:26Z");
   }
   Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
-    const std::filesystem::path path = dir_ / "plan.json";
+    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "prediction-plan.json";
     std::ofstream(path) << plan.dump();
     return read_prediction(path);
   }
-  const terrace::test::TempDir dir_;
 };
 
 TEST_F(PredictionFile, IsReadBackAsItWasWritten) {
@@ -156,7 +153,7 @@ TEST_F(PredictionFile, Damaged_IsRefusedByName) {
       json[key] = value;
       const auto stated = read({{"prediction", json}});
       ASSERT_FALSE(stated.ok()) << key << " " << value;
-      EXPECT_THAT(stated.error().text(), HasSubstr("plan.json"));
+      EXPECT_THAT(stated.error().text(), HasSubstr("prediction-plan.json"));
     }
   }
   EXPECT_FALSE(read({{"prediction", 7}}).ok());

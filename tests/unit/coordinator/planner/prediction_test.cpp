@@ -117,9 +117,14 @@ TEST(Prediction, Decode_IsTheMeanOfTheSlowestLegOverAllDraws) {
   const StepPrediction step = predict_decode(c.model, c.measured, c.places);
   EXPECT_NEAR(step.layers, 2 * (2 + 4 * 2 + 3) / 6.0 * kMs, 1e-12);
   EXPECT_NEAR(step.step, step.layers + 1 * kMs, 1e-12);
-  EXPECT_EQ(step.limited_by, "box1:9000 (its link)");
+  EXPECT_EQ(step.limited_by, "box1:9000 (its computing)");
   EXPECT_NEAR(step.legs[1].experts, 1, 1e-12);
   EXPECT_NEAR(step.legs[1].round_trip, 5.0 / 6 * kMs, 1e-12) << "only draws that it has a part of";
+  Case slower;
+  slower.measured.legs[1].round_trip = 3 * kMs;
+  EXPECT_EQ(predict_decode(slower.model, slower.measured, slower.places).limited_by, "box1:9000 (its link)");
+  slower.measured.decode.trunk = 1;
+  EXPECT_EQ(predict_decode(slower.model, slower.measured, slower.places).limited_by, "trunk");
 }
 
 TEST(Prediction, Decode_BytesOverTheRateOfTheLink) {
