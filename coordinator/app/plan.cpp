@@ -28,7 +28,7 @@ struct PlanOptions {
   std::optional<std::filesystem::path> out;
   bool probe = false;
   bool explain = false;
-  Bytes probe_memory{kUsualProbeMemory};
+  Bytes probe_memory = usual_probe_memory();
   std::optional<std::uint32_t> survive;
   std::optional<double> min_decode;
 };
@@ -42,8 +42,9 @@ OptionTable make_table(PlanOptions* o) {
   table.group("Speed");
   table.add("probe", &o->probe, "measure links, machines and disk now, and predict tokens a second");
   table.add("explain", &o->explain, "with --probe: print every term of the prediction, and what was measured");
-  table.add("probe-memory", &o->probe_memory, "experts to measure each leg with: much more than its caches hold")
-      .range(kLeastProbeMemory, kMostProbeMemory);
+  table.add("probe-memory", &o->probe_memory, "experts to measure each leg with, more than its caches hold")
+      .range(kLeastProbeMemory, kMostProbeMemory)
+      .default_text("2 last-level caches, 128M to 1G");
   table
       .add("survive", &o->survive,
            "with --probe: refuse a plan that decodes less than --min-decode after any N nodes are lost")

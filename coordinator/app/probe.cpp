@@ -60,25 +60,35 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
     return {};
   }
   const double by_terms = (terms.layers + terms.dispatch) / static_cast<double>(model.kinds.size());
-  if (by_terms > 0) (decode ? measured.decode : measured.prompt).whole_over_terms = *whole / by_terms;
+  if (by_terms <= 0) return {};
+  const double ratio = *whole / by_terms;
+  (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
+  if (ratio < 0.75 || ratio > 1.33)
+    notes.push_back(fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
+                                "legs share more than cores; cases with another share are less certain",
+                                decode ? "decode" : "prompt", ratio));
   return {};
 }
 
 std::string coordinator_name() { return fmt::format("probe of pid {}", getpid()); }
 
-void note_caches(const ProbeModel& model, const planner::Measurements& measured, const Placement& placement,
+void note_caches(const ProbeModel& model, const ProbeLegs& legs, const Placement& placement,
                  std::vector<std::string>& notes) {
-  const std::uint64_t cache = last_level_cache_bytes();
-  for (std::size_t i = 0; i < measured.legs.size(); ++i) {
+  for (std::size_t i = 0; i < model.owners().n_legs(); ++i) {
+    const std::uint64_t cache = i == 0 ? last_level_cache_bytes() : legs.cache_bytes(i);
     const bool whole_share = model.leg_bytes(i) >= placement.memory.legs[i].slab_bytes;
-    if (model.leg_bytes(i) >= 2 * cache || whole_share) continue;
-    notes.push_back(fmt::format("{}: measured with {} of experts, which a cache like this machine's of {} may hold in "
-                                "part: its rates may be too good; raise --probe-memory",
-                                measured.legs[i].name, format_size(model.leg_bytes(i)), format_size(cache)));
+    if (model.leg_bytes(i) > cache || whole_share) continue;
+    notes.push_back(fmt::format("{}: measured with {} of experts, which its cache of {} may hold: its rates may be too "
+                                "good; raise --probe-memory",
+                                model.owners().leg_name(i), format_size(model.leg_bytes(i)), format_size(cache)));
   }
 }
 
 }  // namespace
+
+Bytes usual_probe_memory() {
+  return {std::clamp(2 * last_level_cache_bytes(), std::uint64_t{128} << 20, kMostProbeMemory)};
+}
 
 Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& options, Placement& placement,
                               const CpuChoice& cpus, Bytes memory, terminal::Notes& notes) {
@@ -126,7 +136,7 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   TERRACE_ASSIGN_OR_RETURN(measured.prompt.dispatch, legs->measure_dispatch(result.model.prompt_rows, top_k));
   for (const bool decode : {true, false})
     TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, decode, measured, result.notes));
-  note_caches(*model, measured, placement, result.notes);
+  note_caches(*model, *legs, placement, result.notes);
   return result;
 }
 

@@ -20,8 +20,8 @@ namespace terrace::app {
 
 inline constexpr std::uint64_t kLeastProbeMemory = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMostProbeMemory = std::uint64_t{1} << 30;
-// Far more than most last-level caches; nodes say where it is not.
-inline constexpr std::uint64_t kUsualProbeMemory = std::uint64_t{256} << 20;
+// Two last-level caches of this machine as the C library tells them, from 128M to 1G.
+Bytes usual_probe_memory();
 
 struct ProbeResult {
   planner::ModelNumbers model;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = 4096;
 constexpr std::uint64_t kLargestRead = std::uint64_t{4} << 20;
-constexpr double kSecondsADepth = 0.25;
+constexpr double kSecondsADepth = 0.15;
 
 struct FileDescriptor {
   int fd = -1;

@@ -24,7 +24,7 @@ struct DiskRates {
   planner::DiskMeasurement best() const;
 };
 
-// Reads for about two seconds at the most. A file system that does not read past its cache has no direct rates.
+// Reads for about a second. A file system that does not read past its cache has no direct rates.
 // kIo: names the file.
 Result<DiskRates> measure_disk(const gguf::File& file, const manifest::ModelExperts& experts);
 

@@ -17,8 +17,8 @@ using planner::kCostRows;
 constexpr std::uint32_t kSlicePairs = 512;   // of the executor: a batch of so many pairs is one slice
 constexpr std::uint32_t kDecodePairs = 16;   // of one row: what is more than usual tells nothing new
 constexpr std::uint64_t kWeightsBytes = std::uint64_t{8} << 20;
-constexpr Repeats kWireRepeats{.least = 7, .most = 300, .time = std::chrono::duration<double>(0.25)};
-constexpr Repeats kLayerRepeats{.least = 3, .most = 300, .time = std::chrono::duration<double>(0.5)};
+constexpr Repeats kWireRepeats{.least = 9, .most = 600, .time = std::chrono::duration<double>(0.15)};
+constexpr Repeats kLayerRepeats{.least = 3, .most = 400, .time = std::chrono::duration<double>(0.3)};
 
 using Pair2 = std::array<double, 2>;
 
@@ -102,8 +102,9 @@ Result<ProbeLegs::Time> ProbeLegs::run(std::size_t i, std::size_t kind, std::uin
   const std::uint64_t before = i == 0 ? leg(i).counters().wait_us : leg(i).counters().compute_us;
   const auto begin = std::chrono::steady_clock::now();
   TERRACE_ASSIGN_OR_RETURN(const legs::Ticket ticket, leg(i).submit(made.batch));
-  TERRACE_RETURN_IF_ERROR(leg(i).collect(ticket, sums, failed_));
   Time time;
+  time.sending = seconds_since(begin);
+  TERRACE_RETURN_IF_ERROR(leg(i).collect(ticket, sums, failed_));
   time.total = seconds_since(begin);
   const std::uint64_t after = i == 0 ? leg(i).counters().wait_us : leg(i).counters().compute_us;
   // The host's own computing ends with it; a node says how long its kernels took, and the rest is its round trip.
@@ -183,7 +184,7 @@ Status ProbeLegs::measure_together(std::size_t kind, std::vector<planner::LegMea
     }
     std::vector<std::vector<double>> seen(n_legs());
     const auto begin = std::chrono::steady_clock::now();
-    for (int round = 0; round < 400 && (round < 6 || seconds_since(begin) < 0.2); ++round) {
+    for (int round = 0; round < 400 && (round < 6 || seconds_since(begin) < 0.1); ++round) {
       TERRACE_ASSIGN_OR_RETURN(const std::vector<Time> times, run_all(kind, rows, experts));
       for (std::size_t i = 0; i < n_legs() && round > 0; ++i) seen[i].push_back(times[i].compute);
     }
@@ -257,28 +258,18 @@ Result<std::vector<planner::LegMeasurement>> ProbeLegs::measure_legs() {
   return measured;
 }
 
+// Nodes' batches leave one after the other: what the last one waits for.
 Result<double> ProbeLegs::measure_fan_out() {
   if (nodes_.size() < 2) return 0.0;
-  double longest = 0;
+  double sum = 0;
   for (std::size_t i = 1; i < n_legs(); ++i) {
     TERRACE_ASSIGN_OR_RETURN(const Pair2 one, medians<2>(kWireRepeats, [&]() -> Result<Pair2> {
                                TERRACE_ASSIGN_OR_RETURN(const Time time, run(i, 0, 1, 1));
-                               return Pair2{time.total - time.compute, time.total};
+                               return Pair2{time.sending, time.total};
                              }));
-    longest = std::max(longest, one[0]);
+    sum += one[0];
   }
-  std::vector<std::uint32_t> experts(n_legs(), 1);
-  experts[0] = 0;
-  TERRACE_ASSIGN_OR_RETURN(const Pair2 all, medians<2>(kWireRepeats, [&]() -> Result<Pair2> {
-                             TERRACE_ASSIGN_OR_RETURN(const std::vector<Time> times, run_all(0, 1, experts));
-                             double total = 0, compute = 0;
-                             for (const Time& time : times) {
-                               total = std::max(total, time.total);
-                               compute = std::max(compute, time.compute);
-                             }
-                             return Pair2{total - compute, total};
-                           }));
-  return std::max(all[0] - longest, 0.0) / static_cast<double>(nodes_.size() - 1);
+  return sum / static_cast<double>(nodes_.size());
 }
 
 // Each row's top_k of sum(owned) experts, as the probe's experts of the legs that own them.
@@ -347,7 +338,7 @@ Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k,
   double sum = 0;
   std::size_t n = 0;
   const auto begin = std::chrono::steady_clock::now();
-  for (; n < kLayerRepeats.least + 1 || (n < kLayerRepeats.most && seconds_since(begin) < 1.0); ++n) {
+  for (; n < kLayerRepeats.least + 1 || (n < kLayerRepeats.most && seconds_since(begin) < 0.5); ++n) {
     draw(rows, top_k, owned);
     TERRACE_ASSIGN_OR_RETURN(const double seconds, run_layer(n % model_.n_kinds(), rows, top_k));
     if (n > 0) sum += seconds;

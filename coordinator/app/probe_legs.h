@@ -30,6 +30,9 @@ class ProbeLegs {
                                                  const Options& options);
   ~ProbeLegs();
 
+  // Of a node's machine, as it says.
+  std::uint64_t cache_bytes(std::size_t leg) const { return nodes_[leg - 1]->probed().cache_bytes; }
+
   // Every leg's costs, alone and all at once; round trips, rates. machine and threads of the host are the caller's.
   Result<std::vector<planner::LegMeasurement>> measure_legs();
   // What a further node adds to a layer whose batches all nodes get.
@@ -43,7 +46,7 @@ class ProbeLegs {
  private:
   struct Batch;
   struct Time {
-    double total = 0, compute = 0;
+    double sending = 0, total = 0, compute = 0;
   };
   ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const Options& options);
   legs::Leg& leg(std::size_t i) { return i == 0 ? static_cast<legs::Leg&>(*host_) : nodes_[i - 1]->leg(); }

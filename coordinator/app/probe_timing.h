@@ -15,7 +15,7 @@ namespace terrace::app {
 struct Repeats {
   std::size_t least = 5;
   std::size_t most = 400;
-  std::chrono::duration<double> time{0.15};  // no further repeat after so much, once there are the least
+  std::chrono::duration<double> time{0.08};  // no further repeat after so much, once there are the least
 };
 
 // One unmeasured run, then repeats; each gives its own seconds, those of one run mostly several (alone, wire ...): the

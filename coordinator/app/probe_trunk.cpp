@@ -45,7 +45,7 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
       bench_tokens({.depth = 0, .n_prompt = 0, .n_gen = std::min(kTrunkDecodeSteps, trunk->context())}, vocabulary);
   const std::vector<std::int32_t> prompt =
       bench_tokens({.depth = 0, .n_prompt = std::min(kTrunkPromptTokens, trunk->context()), .n_gen = 0}, vocabulary);
-  const Repeats repeats{.least = 3, .most = 50, .time = std::chrono::duration<double>(0.5)};
+  const Repeats repeats{.least = 3, .most = 50, .time = std::chrono::duration<double>(0.4)};
   TrunkTimes times;
   times.prompt_rows = static_cast<std::uint32_t>(std::min<std::size_t>({batch, trunk->max_rows(), prompt.size()}));
   TERRACE_ASSIGN_OR_RETURN(const auto one, medians<1>(repeats, [&] { return run(*trunk, decode, 1); }));
