@@ -34,9 +34,10 @@ struct PlanOptions {
 };
 
 OptionTable make_table(PlanOptions* o) {
-  OptionTable table("terrace plan",
-                    "Says who would hold which experts and what memory that takes, and how fast it will be, before anything is "
-                    "loaded.");
+  OptionTable table(
+      "terrace plan",
+      "Says who would hold which experts and what memory that takes, and how fast it will be, before anything is "
+      "loaded.");
   table.add("out", &o->out, "write the plan to this file, for --plan; only where it fits");
   table.add("json", &o->model.json, "print one JSON object");
   table.group("Speed");
@@ -98,7 +99,8 @@ void print_json(const Placement& p, const ModelOptions& options, const std::stri
 
 Status check_speed(const PlanOptions& o) {
   if (o.min_decode && !o.survive)
-    return Error(ErrorCode::kInvalidArgument, "--min-decode says how fast a plan is to be after losses; give --survive N");
+    return Error(ErrorCode::kInvalidArgument,
+                 "--min-decode says how fast a plan is to be after losses; give --survive N");
   if (!o.probe && (o.explain || o.survive))
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("--{} is about speed, which is only predicted from measurements; give --probe",

@@ -59,8 +59,8 @@ void print_payers(const ProbeResult& probe, const planner::Outlook& outlook) {
       print_out("{} does not pay for decoding: with its experts on {} it is {:.2f} tok/s\n", name, without.experts_on,
                 without.decode->tokens_per_second);
     else
-      print_out("{} does not pay for prompts: with its experts on {} they are {:.2f} tok/s\n", name,
-                without.experts_on, without.prompt->tokens_per_second);
+      print_out("{} does not pay for prompts: with its experts on {} they are {:.2f} tok/s\n", name, without.experts_on,
+                without.prompt->tokens_per_second);
   }
 }
 
@@ -73,9 +73,10 @@ void explain_step(const char* what, const ProbeResult& probe, const StepPredicti
             "rows", "compute us", "trip us", "bytes out", "back", "wire us", "read us", "last");
   for (std::size_t i = 0; i < step.legs.size(); ++i) {
     const planner::LegTerms& t = step.legs[i];
-    print_out("  {:<{}}  {:>7.2f}  {:>8.1f}  {:>10.1f}  {:>10.1f}  {:>10.0f}  {:>10.0f}  {:>10.1f}  {:>10.1f}  {:>5.0f}%\n",
-              probe.measured.legs[i].name, width, t.experts, t.rows, us(t.compute), us(t.round_trip), t.bytes_out,
-              t.bytes_back, us(t.wire), us(t.read), 100 * t.limits);
+    print_out(
+        "  {:<{}}  {:>7.2f}  {:>8.1f}  {:>10.1f}  {:>10.1f}  {:>10.0f}  {:>10.0f}  {:>10.1f}  {:>10.1f}  {:>5.0f}%\n",
+        probe.measured.legs[i].name, width, t.experts, t.rows, us(t.compute), us(t.round_trip), t.bytes_out,
+        t.bytes_back, us(t.wire), us(t.read), 100 * t.limits);
   }
 }
 

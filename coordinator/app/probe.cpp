@@ -41,8 +41,8 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
 }
 
 // The layer's share that is measured whole: the first one's, which is that of all layers in most plans.
-Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode,
-                     planner::Measurements& measured, std::vector<std::string>& notes) {
+Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, planner::Measurements& measured,
+                     std::vector<std::string>& notes) {
   if (measured.legs.size() < 2) return {};
   planner::ModelNumbers sample = model;  // each kind once, as it is measured
   sample.kind_of_layer.clear();
@@ -64,9 +64,10 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
   const double ratio = *whole / by_terms;
   (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
   if (ratio < 0.75 || ratio > 1.33)
-    notes.push_back(fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
-                                "legs share more than cores; cases with another share are less certain",
-                                decode ? "decode" : "prompt", ratio));
+    notes.push_back(
+        fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
+                    "legs share more than cores; cases with another share are less certain",
+                    decode ? "decode" : "prompt", ratio));
   return {};
 }
 
@@ -78,9 +79,10 @@ void note_caches(const ProbeModel& model, const ProbeLegs& legs, const Placement
     const std::uint64_t cache = i == 0 ? last_level_cache_bytes() : legs.cache_bytes(i);
     const bool whole_share = model.leg_bytes(i) >= placement.memory.legs[i].slab_bytes;
     if (model.leg_bytes(i) > cache || whole_share) continue;
-    notes.push_back(fmt::format("{}: measured with {} of experts, which its cache of {} may hold: its rates may be too "
-                                "good; raise --probe-memory",
-                                model.owners().leg_name(i), format_size(model.leg_bytes(i)), format_size(cache)));
+    notes.push_back(
+        fmt::format("{}: measured with {} of experts, which its cache of {} may hold: its rates may be too "
+                    "good; raise --probe-memory",
+                    model.owners().leg_name(i), format_size(model.leg_bytes(i)), format_size(cache)));
   }
 }
 

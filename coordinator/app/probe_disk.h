@@ -19,7 +19,7 @@ struct DiskRate {
 };
 
 struct DiskRates {
-  std::vector<DiskRate> rates;  // direct at rising depths, then buffered at the best of them
+  std::vector<DiskRate> rates;   // direct at rising depths, then buffered at the best of them
   std::uint64_t read_bytes = 0;  // of one read: a part of an expert, in whole blocks
   planner::DiskMeasurement best() const;
 };

@@ -14,8 +14,9 @@ namespace {
 
 using planner::kCostRows;
 
-constexpr std::uint32_t kSlicePairs = 512;   // of the executor: a batch of so many pairs is one slice
-constexpr std::uint32_t kDecodePairs = 16;   // of one row: what is more than usual tells nothing new
+constexpr std::uint32_t kSlicePairs = 512;         // of the executor: a batch of so many pairs is one slice
+constexpr std::uint32_t kDecodePairs = 16;         // of one row: what is more than usual tells nothing new
+constexpr std::chrono::seconds kLongestBatch{30};  // of a node that is alive
 constexpr std::uint64_t kWeightsBytes = std::uint64_t{8} << 20;
 constexpr Repeats kWireRepeats{.least = 9, .most = 600, .time = std::chrono::duration<double>(0.15)};
 constexpr Repeats kLayerRepeats{.least = 3, .most = 400, .time = std::chrono::duration<double>(0.3)};
@@ -52,10 +53,11 @@ Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool
   session.range_rows = options.range_rows;
   session.waiting = options.waiting;
   session.probe = true;
+  session.batch_timeout = session.stall_timeout = kLongestBatch;
   for (std::size_t i = 0; i < controls.size(); ++i) {
-    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> node,
-                             legs::NodeSession::open(std::move(controls[i]), *probe->transport_, model.session_model(),
-                                                     session));
+    TERRACE_ASSIGN_OR_RETURN(
+        std::unique_ptr<legs::NodeSession> node,
+        legs::NodeSession::open(std::move(controls[i]), *probe->transport_, model.session_model(), session));
     TERRACE_RETURN_IF_ERROR(node->take_share(model.owners(), i + 1, [](const legs::ShareProgress&) {}));
     probe->nodes_.push_back(std::move(node));
   }
@@ -65,9 +67,18 @@ Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool
   probe->host_->set_between_slices([p = probe.get()] {
     for (const auto& node : p->nodes_) node->leg().progress();
   });
-  probe->dispatcher_ = std::make_unique<legs::Dispatcher>(model.owners(), std::move(legs), model.kernels(),
-                                                          probe->top_k_, pool, ops);
+  probe->dispatcher_ =
+      std::make_unique<legs::Dispatcher>(model.owners(), std::move(legs), model.kernels(), probe->top_k_, pool, ops);
   return probe;
+}
+
+Status ProbeLegs::check_time(std::size_t i) {
+  if (seconds_since(began_) < std::chrono::duration<double>(kTimeLimit).count()) return {};
+  return Error(
+      ErrorCode::kDeadline,
+      fmt::format("{}: measuring is not done after {} s, with this leg in turn; leave out nodes that are slow, "
+                  "lower --batch, or probe fewer at one time",
+                  leg(i).name(), kTimeLimit.count()));
 }
 
 ProbeLegs::Batch ProbeLegs::make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts) {
@@ -95,6 +106,7 @@ ProbeLegs::Batch ProbeLegs::make_batch(std::size_t leg, std::size_t kind, std::u
 }
 
 Result<ProbeLegs::Time> ProbeLegs::run(std::size_t i, std::size_t kind, std::uint32_t rows, std::uint32_t experts) {
+  TERRACE_RETURN_IF_ERROR(check_time(i));
   Batch made = make_batch(i, kind, rows, experts);
   made.batch.pairs = made.pairs;
   made.batch.ranges = made.ranges;
@@ -115,6 +127,7 @@ Result<ProbeLegs::Time> ProbeLegs::run(std::size_t i, std::size_t kind, std::uin
 // As a step does: nodes first, then the host computes, then replies are added.
 Result<std::vector<ProbeLegs::Time>> ProbeLegs::run_all(std::size_t kind, std::uint32_t rows,
                                                         std::span<const std::uint32_t> experts) {
+  TERRACE_RETURN_IF_ERROR(check_time(n_legs() - 1));
   std::vector<Batch> made;
   std::vector<Time> times(n_legs());
   std::vector<std::uint64_t> before(n_legs());
@@ -301,6 +314,7 @@ void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const st
 }
 
 Result<double> ProbeLegs::run_layer(std::size_t kind, std::uint32_t rows, std::uint32_t top_k) {
+  TERRACE_RETURN_IF_ERROR(check_time(n_legs() - 1));
   const std::size_t d_model = model_.shape(kind).d_model;
   sums_.resize(std::size_t{rows} * d_model);
   failed_.assign(rows, 0);
@@ -330,8 +344,7 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   return std::max(times[0], 0.0);
 }
 
-Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k,
-                                        std::span<const std::uint32_t> owned) {
+Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
   for (std::size_t i = 0; i < owned.size(); ++i)
     if (model_.count(i) < (rows == 1 ? std::min(owned[i], top_k) : owned[i]))
       return Error(ErrorCode::kRefused, fmt::format("{}: too few of the probe's experts for a layer", leg(i).name()));

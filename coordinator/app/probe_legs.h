@@ -1,6 +1,7 @@
 // Measures legs with a probe's model: real sessions, lanes and kernels, experts of the real types and shapes.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <random>
 #include <vector>
@@ -24,7 +25,9 @@ class ProbeLegs {
     std::string coordinator;
   };
   // Opens a probe's session with each node; controls[i] is the node of leg i + 1. `model`, `pool` and `ops` outlive it.
-  // Errors name the node.
+  // Errors name the node. From here on all measuring together has kTimeLimit: then kDeadline, so that a node that is
+  // slow at everything is not waited for.
+  static constexpr std::chrono::seconds kTimeLimit{170};
   static Result<std::unique_ptr<ProbeLegs>> open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                  std::vector<std::unique_ptr<legs::NodeControl>> controls,
                                                  const Options& options);
@@ -52,6 +55,7 @@ class ProbeLegs {
   legs::Leg& leg(std::size_t i) { return i == 0 ? static_cast<legs::Leg&>(*host_) : nodes_[i - 1]->leg(); }
   std::size_t n_legs() const { return nodes_.size() + 1; }
 
+  Status check_time(std::size_t leg);
   // E experts, the next ones of the leg's, with `rows` rows each.
   Batch make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
   Result<Time> run(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
@@ -71,6 +75,7 @@ class ProbeLegs {
   std::vector<std::unique_ptr<legs::NodeSession>> nodes_;
   std::unique_ptr<legs::Dispatcher> dispatcher_;
   std::uint32_t top_k_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::vector<std::uint32_t> next_;  // [legs] the expert that the next batch begins with
   std::vector<std::int64_t> sums_;
   std::vector<std::uint8_t> failed_;

@@ -114,7 +114,8 @@ Status ProbeModel::make_slabs(Parallel& parallel) {
     const std::size_t kind = item / n;
     const auto expert = static_cast<std::uint32_t>(item % n);
     const std::size_t size = manifest_.layers[kind].slab_bytes();
-    const auto leg = static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), expert) - first_.begin()) - 1;
+    const auto leg =
+        static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), expert) - first_.begin()) - 1;
     std::span<std::byte> slab;
     if (leg == 0) {
       slab = {host_slabs_->data() + kind_begins_[kind] + expert * aligned(size), size};
@@ -134,7 +135,8 @@ kernels::SlabView ProbeModel::view(std::size_t kind, std::uint32_t expert) const
   const manifest::LayerShape& shape = manifest_.layers[kind];
   const std::byte* slab = host_slabs_->data() + kind_begins_[kind] + expert * aligned(shape.slab_bytes());
   if (expert >= first_[1]) {
-    const auto leg = static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), expert) - first_.begin()) - 1;
+    const auto leg =
+        static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), expert) - first_.begin()) - 1;
     slab = first_of_nodes_[(leg - 1) * n_kinds() + kind].data();
   }
   return {slab, slab + shape.gate_bytes(), slab + shape.gate_bytes() + shape.up_bytes()};
@@ -176,11 +178,10 @@ Status ProbeModel::choose_weights(const kernels::Ops& ops) {
     const kernels::BatchView batch{rows(layer.gate_class()), rows(layer.up_class()), 1, {&pair, 1}};
     std::vector<float> out(manifest_.d_model);
     std::uint8_t failed = 0;
-    TERRACE_ASSIGN_OR_RETURN(
-        const kernels::ExecStats stats,
-        executor.run_slots(
-            layer, [&](std::uint16_t expert) { return view(kind, expert); }, batch, out, {&failed, 1},
-            [] { return true; }));
+    TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
+                             executor.run_slots(
+                                 layer, [&](std::uint16_t expert) { return view(kind, expert); }, batch, out,
+                                 {&failed, 1}, [] { return true; }));
     (void)stats;
     float largest = 0;
     for (const float y : out) largest = std::max(largest, std::abs(y));

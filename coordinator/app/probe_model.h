@@ -24,7 +24,7 @@ struct ProbeModelInput {
   const manifest::ModelExperts& experts;
   const legs::OwnerTable& owners;                     // of the plan: host and nodes
   const std::vector<kernels::ExpertKernels>& layers;  // [n_layers], this machine's
-  std::uint64_t leg_bytes = 0;                        // of slabs that each leg gets, as far as its own share has as many
+  std::uint64_t leg_bytes = 0;  // of slabs that each leg gets, as far as its own share has as many
 };
 
 // Owner thread but for lookup(), which any thread may use.

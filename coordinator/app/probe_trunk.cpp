@@ -49,7 +49,8 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
   TrunkTimes times;
   times.prompt_rows = static_cast<std::uint32_t>(std::min<std::size_t>({batch, trunk->max_rows(), prompt.size()}));
   TERRACE_ASSIGN_OR_RETURN(const auto one, medians<1>(repeats, [&] { return run(*trunk, decode, 1); }));
-  TERRACE_ASSIGN_OR_RETURN(const auto many, medians<1>(repeats, [&] { return run(*trunk, prompt, times.prompt_rows); }));
+  TERRACE_ASSIGN_OR_RETURN(const auto many,
+                           medians<1>(repeats, [&] { return run(*trunk, prompt, times.prompt_rows); }));
   times.decode = one[0];
   times.prompt = many[0];
   return times;

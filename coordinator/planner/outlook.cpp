@@ -127,11 +127,12 @@ Status check_survives(const OutlookInput& input, const Outlook& outlook, std::si
   const std::string settled =
       worst.has_room ? fmt::format(", {:.2f} once their experts are in memory", worst.settled.tokens_per_second)
                      : ", and this machine's memory does not hold their experts";
-  return Error(ErrorCode::kRefused,
-               fmt::format("without {} this plan decodes {:.2f} tokens a second{}; {:.2f} were asked for (--min-decode), "
-                           "of {:.2f} with all nodes; give {} fewer experts, or lower --min-decode or --survive",
-                           names, worst.decode.tokens_per_second, settled, least, outlook.decode.tokens_per_second,
-                           worst.legs.size() == 1 ? "it" : "them"));
+  return Error(
+      ErrorCode::kRefused,
+      fmt::format("without {} this plan decodes {:.2f} tokens a second{}; {:.2f} were asked for (--min-decode), "
+                  "of {:.2f} with all nodes; give {} fewer experts, or lower --min-decode or --survive",
+                  names, worst.decode.tokens_per_second, settled, least, outlook.decode.tokens_per_second,
+                  worst.legs.size() == 1 ? "it" : "them"));
 }
 
 }  // namespace terrace::planner

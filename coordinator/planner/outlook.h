@@ -15,8 +15,8 @@ namespace terrace::planner {
 // A node is lost: its experts are computed by the host.
 struct Loss {
   std::vector<std::size_t> legs;
-  StepPrediction decode, prompt;    // at once: each slab read from the host's file for the batch that needs it
-  bool has_room = false;            // the host's memory holds them, once they were read
+  StepPrediction decode, prompt;           // at once: each slab read from the host's file for the batch that needs it
+  bool has_room = false;                   // the host's memory holds them, once they were read
   StepPrediction settled, settled_prompt;  // then; meaningless without room
 };
 
@@ -26,7 +26,7 @@ struct Without {
   // Its experts on the host, or spread over all others as they own now, whichever decodes faster; nothing where
   // neither has the room.
   std::optional<StepPrediction> decode, prompt;
-  std::string experts_on;  // "the host", "the others"
+  std::string experts_on;   // "the host", "the others"
   bool decode_pays = true;  // the plan with it is the faster one
   bool prompt_pays = true;
 };

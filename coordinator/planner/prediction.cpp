@@ -73,8 +73,7 @@ class Layers {
     prediction_.trunk = step.trunk;
     prediction_.dispatch = step.dispatch * n_layers;
     const bool any_node = std::count(places_.begin(), places_.end(), Place::kItself) > 1;
-    if (any_node)
-      prediction_.whole = (step.whole_over_terms - 1) * (prediction_.layers + prediction_.dispatch);
+    if (any_node) prediction_.whole = (step.whole_over_terms - 1) * (prediction_.layers + prediction_.dispatch);
     prediction_.step = prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole;
     const double rows = decode_ ? 1 : model_.prompt_rows;
     prediction_.tokens_per_second = prediction_.step > 0 ? rows / prediction_.step : 0;
@@ -111,8 +110,7 @@ class Layers {
     }
     // A node computes range by range, the host the whole batch.
     const double all_rows = model_.prompt_rows;
-    const double rows =
-        measured_.legs[computing].is_host ? all_rows : std::min<double>(all_rows, model_.range_rows);
+    const double rows = measured_.legs[computing].is_host ? all_rows : std::min<double>(all_rows, model_.range_rows);
     load.ranges = all_rows / rows;
     const double n = model_.n_experts, k = model_.top_k;
     load.experts = expected_distinct(n, k, amount, rows) * load.ranges;
@@ -194,9 +192,7 @@ class Layers {
     return task;
   }
 
-  static double ratio(const Load& load) {
-    return load.alone > 0 ? std::max(1.0, load.together / load.alone) : 1;
-  }
+  static double ratio(const Load& load) { return load.alone > 0 ? std::max(1.0, load.together / load.alone) : 1; }
   static void add_compute(LegTerms& terms, const Load& load, double probability) {
     terms.experts += probability * load.experts;
     terms.rows += probability * load.pairs;  // divided by the experts at the end

@@ -70,13 +70,13 @@ ordered_json step_inputs(const StepMeasurement& step) {
 ordered_json inputs_json(const OutlookInput& input) {
   const Measurements& m = input.measured;
   ordered_json inputs = {{"decode", step_inputs(m.decode)},
-                       {"prompt", step_inputs(m.prompt)},
-                       {"fan_out_us", m.fan_out * kMicro},
-                       {"disk",
-                        {{"direct_bytes_per_second", m.disk.direct_bytes_per_second},
-                         {"depth", m.disk.depth},
-                         {"buffered_bytes_per_second", m.disk.buffered_bytes_per_second}}},
-                       {"legs", ordered_json::array()}};
+                         {"prompt", step_inputs(m.prompt)},
+                         {"fan_out_us", m.fan_out * kMicro},
+                         {"disk",
+                          {{"direct_bytes_per_second", m.disk.direct_bytes_per_second},
+                           {"depth", m.disk.depth},
+                           {"buffered_bytes_per_second", m.disk.buffered_bytes_per_second}}},
+                         {"legs", ordered_json::array()}};
   for (std::size_t i = 0; i < m.legs.size(); ++i) {
     ordered_json leg = leg_json(m.legs[i]);
     leg["room_bytes"] = input.room[i];

@@ -14,9 +14,9 @@ namespace terrace::planner {
 
 // What a run is compared with.
 struct StatedPrediction {
-  std::string date;                 // UTC, when it was made
-  double decode = 0, prompt = 0;    // tokens a second
-  std::uint32_t prompt_rows = 0;    // of a step
+  std::string date;               // UTC, when it was made
+  double decode = 0, prompt = 0;  // tokens a second
+  std::uint32_t prompt_rows = 0;  // of a step
   std::string decode_limited_by, prompt_limited_by;
 };
 

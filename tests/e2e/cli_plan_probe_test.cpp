@@ -11,9 +11,9 @@
 namespace terrace::test {
 namespace {
 
+using nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using nlohmann::ordered_json;
 
 class PlanProbe : public ::testing::Test {
  protected:
@@ -96,8 +96,8 @@ TEST_F(PlanProbe, TwoNodes_PredictionIsInTheFile_BenchPrintsItBeside_NothingIsLe
   EXPECT_TRUE(rows[1]["predicted_tokens_per_second"].is_null()) << "of another length";
   EXPECT_EQ(rows[2]["predicted_tokens_per_second"], plan["prediction"]["decode"]["tokens_per_second"]);
   EXPECT_EQ(rows[2]["predicted_at"], plan["prediction"]["date"]);
-  const Outcome table = run_terrace(
-      with_model("bench", {"--plan", file_, "-p", "0", "-n", "3", "-r", "1", "--limits-buffer", "4M"}));
+  const Outcome table =
+      run_terrace(with_model("bench", {"--plan", file_, "-p", "0", "-n", "3", "-r", "1", "--limits-buffer", "4M"}));
   EXPECT_THAT(table.out, HasSubstr("predicted by the plan at"));
 }
 
@@ -118,8 +118,8 @@ TEST_F(PlanProbe, Survive_RefusesWithNumbersAndWritesNoFile) {
   EXPECT_THAT(refused.err, HasSubstr("100000000.00 were asked for"));
   EXPECT_THAT(refused.out, HasSubstr("with one node lost"));
   EXPECT_FALSE(std::filesystem::exists(file_));
-  const Outcome kept = run_terrace(with_model("plan", {"--node", node.address(), "--probe", "--survive", "1",
-                                                       "--min-decode", "0", "--json"}));
+  const Outcome kept = run_terrace(
+      with_model("plan", {"--node", node.address(), "--probe", "--survive", "1", "--min-decode", "0", "--json"}));
   expect_prediction(ordered_json::parse(kept.out)["prediction"], {"host", node.address()});
 }
 

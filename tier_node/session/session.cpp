@@ -40,7 +40,8 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, arena::SlabStore
                                        const arena::ReservationTerms& asked, FunctionRef<bool()> go_on,
                                        FunctionRef<TimePoint()> new_lease_end) {
   if (is_probe() && asked.slabs > kMaxProbeBytes)
-    return invalid(fmt::format("{} asks for {} bytes of slabs; a probe may have {}", name(), asked.slabs, kMaxProbeBytes));
+    return invalid(
+        fmt::format("{} asks for {} bytes of slabs; a probe may have {}", name(), asked.slabs, kMaxProbeBytes));
   if (reserving_.exchange(true, std::memory_order_acq_rel))
     return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
   auto reserved = take_reservations(store, card, reservation_terms(model_, limits_, asked), go_on);

@@ -58,8 +58,9 @@ class Session {
   // new_lease_end().
   Result<std::uint64_t> reserve(arena::SlabStore& store, arena::SlabStore* card, const arena::ReservationTerms& asked,
                                 FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end);
-  // From now on its slabs are made here (SlabLoader), at most kMaxProbeBytes of them may be reserved, and its lease ends
-  // at `until` at the latest. kInvalidArgument: it has a reservation, or is a probe already; kPeerGone: it has ended.
+  // From now on its slabs are made here (SlabLoader), at most kMaxProbeBytes of them may be reserved, and its lease
+  // ends at `until` at the latest. kInvalidArgument: it has a reservation, or is a probe already; kPeerGone: it has
+  // ended.
   static constexpr std::uint64_t kMaxProbeBytes = std::uint64_t{1} << 30;
   Status begin_probe(TimePoint until);
   bool is_probe() const { return probe_until_.load(std::memory_order_acquire) != kNoProbe; }
@@ -93,8 +94,7 @@ class Session {
   EpochSummary newest_epoch() const;
 
   void extend_lease(TimePoint until) {
-    const TimePoint::rep end =
-        std::min(until.time_since_epoch().count(), probe_until_.load(std::memory_order_relaxed));
+    const TimePoint::rep end = std::min(until.time_since_epoch().count(), probe_until_.load(std::memory_order_relaxed));
     lease_end_.store(end, std::memory_order_relaxed);
   }
   bool lease_over(TimePoint now) const {

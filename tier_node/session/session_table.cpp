@@ -172,8 +172,8 @@ Status SessionTable::begin_probe(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   for (const auto& [other_id, other] : sessions_)
     if (other_id != id && other->is_probe())
-      return Error(ErrorCode::kBusy, fmt::format("{} measures this node already; one probe at a time, ask again",
-                                                 other->name()));
+      return Error(ErrorCode::kBusy,
+                   fmt::format("{} measures this node already; one probe at a time, ask again", other->name()));
   TERRACE_RETURN_IF_ERROR(session->begin_probe(options_.clock() + options_.max_probe_time));
   log_.info("{} is a probe: at most {} ms", session->name(), options_.max_probe_time.count());
   return {};

@@ -89,8 +89,10 @@ TEST_F(ProbeSession, WithAReservationOrTwice_Refused) {
 TEST_F(ProbeSession, MoreMemoryThanAProbeMayHave_RefusedBeforeAnyIsTaken) {
   const SessionRef session = open_made();
   must(table_->begin_probe(session->id()));
-  const auto reserved =
-      table_->reserve(*session, {Session::kMaxProbeBytes + 1, 0, 0}, [] { ADD_FAILURE(); return true; });
+  const auto reserved = table_->reserve(*session, {Session::kMaxProbeBytes + 1, 0, 0}, [] {
+    ADD_FAILURE();
+    return true;
+  });
   ASSERT_FALSE(reserved.ok());
   EXPECT_THAT(reserved.error().text(), HasSubstr("a probe may have 1073741824"));
   EXPECT_EQ(store_.usage().reserved, 0u);
