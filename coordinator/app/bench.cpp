@@ -1,6 +1,7 @@
 // terrace bench
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "coordinator/app/engine.h"
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/planner/prediction_file.h"
 
 namespace terrace::app {
 namespace {
@@ -106,7 +108,16 @@ struct Run {
   const Engine& engine;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
+  std::optional<planner::StatedPrediction> predicted = {};  // by the plan file
 
+  // Tokens a second that the plan said for such a test; nothing where it said none: another prompt, another depth.
+  std::optional<double> prediction(const BenchResult& r) const {
+    if (!predicted || r.test.depth != 0) return std::nullopt;
+    if (r.test.n_gen != 0) return predicted->decode;
+    if (predicted->prompt_rows == 0 || r.test.n_prompt % predicted->prompt_rows != 0 || r.test.n_prompt > 512)
+      return std::nullopt;
+    return predicted->prompt;
+  }
   std::optional<double> share(const BenchResult& r) const {
     if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
     return r.weight_gb_per_second() / bandwidth->best().gb_per_second;
@@ -132,6 +143,11 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
   if (const auto share = run.share(r)) row["share_of_bandwidth"] = *share;
   row["wire_bytes_per_token"] = r.wire_bytes_per_token;
   row["legs"] = legs_json(run.engine.board().report(), r.counters);
+  if (run.predicted) {
+    row["predicted_tokens_per_second"] = nullptr;
+    if (const auto predicted = run.prediction(r)) row["predicted_tokens_per_second"] = *predicted;
+    row["predicted_at"] = run.predicted->date;
+  }
   row["commit"] = commit();
   return row;
 }
@@ -146,6 +162,13 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
     print_out("| {:<7} | {:>5} | {:>9.2f} | {:>7.2f} | {:>12.2f} | {:>12} | {:>12.0f} |\n", r.test.name(), r.test.depth,
               r.tokens_per_second, r.tokens_per_second_stddev, r.weight_gb_per_second(),
               share ? fmt::format("{:.1f}%", 100 * *share) : "", r.wire_bytes_per_token);
+  }
+  if (run.predicted) {
+    print_out("\npredicted by the plan at {}:\n", run.predicted->date);
+    for (const BenchResult& r : results)
+      if (const auto predicted = run.prediction(r))
+        print_out("  {:<7} {:>9.2f} tok/s, measured {:>9.2f}: {:.3f} of it\n", r.test.name(), *predicted,
+                  r.tokens_per_second, r.tokens_per_second / std::max(*predicted, 1e-9));
   }
   if (run.bandwidth)
     print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
@@ -185,6 +208,9 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   Run run{engine, engine.parallel().n_workers(), std::nullopt};
+  if (!o.model.plan.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
+  }
   if (o.limits || any_generates(tests)) {
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));

@@ -11,8 +11,12 @@
 #include "coordinator/app/command.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/app/placement.h"
+#include "coordinator/app/plan_speed.h"
+#include "coordinator/app/probe.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/plan_file.h"
+#include "coordinator/planner/prediction_file.h"
+#include "coordinator/terminal/notes.h"
 
 namespace terrace::app {
 namespace {
@@ -22,20 +26,40 @@ using planner::LegPlan;
 struct PlanOptions {
   ModelOptions model;
   std::optional<std::filesystem::path> out;
+  bool probe = false;
+  bool explain = false;
+  Bytes probe_memory = usual_probe_memory();
+  std::optional<std::uint32_t> survive;
+  std::optional<double> min_decode;
 };
 
 OptionTable make_table(PlanOptions* o) {
-  OptionTable table("terrace plan",
-                    "Says who would hold which experts and what memory that takes, before anything is loaded.");
+  OptionTable table(
+      "terrace plan",
+      "Says who would hold which experts and what memory that takes, and how fast it will be, before anything is "
+      "loaded.");
   table.add("out", &o->out, "write the plan to this file, for --plan; only where it fits");
   table.add("json", &o->model.json, "print one JSON object");
+  table.group("Speed");
+  table.add("probe", &o->probe, "measure links, machines and disk now, and predict tokens a second");
+  table.add("explain", &o->explain, "with --probe: print every term of the prediction, and what was measured");
+  table.add("probe-memory", &o->probe_memory, "experts to measure each leg with, more than its caches hold")
+      .range(kLeastProbeMemory, kMostProbeMemory)
+      .default_text("2 last-level caches, 128M to 1G");
+  table
+      .add("survive", &o->survive,
+           "with --probe: refuse a plan that decodes less than --min-decode after any N nodes are lost")
+      .range(1, 16);
+  table.add("min-decode", &o->min_decode, "tokens a second for --survive")
+      .range(0, 1e9L)
+      .default_text("half of the whole plan's");
   add_model_options(table, &o->model);
   return table;
 }
 
 std::string or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : format_size(bytes); }
 
-void print_table(const Placement& p, const ModelOptions& options, const std::string& model) {
+void print_table(const Placement& p, const ModelOptions& options, const std::string& model, bool probe) {
   print_out("{}: {}, {} layers, {} experts, top {}\n\n", model, p.experts.architecture, p.experts.layers.size(),
             p.experts.n_experts, p.experts.top_k);
   std::size_t name = 3, experts = 7;
@@ -57,9 +81,11 @@ void print_table(const Placement& p, const ModelOptions& options, const std::str
     print_out("\nthe cache is taken as needed, {} for each 1024 positions; there is room for {} of the model's {}\n",
               format_size(planner::cache_bytes(p.info, 1024)), *p.memory.room_for_positions, p.info.context);
   if (p.memory.fits()) print_out("it fits\n");
+  if (!probe) print_out("speed is not predicted: --probe measures links, machines and disk first\n");
 }
 
-void print_json(const Placement& p, const ModelOptions& options, const std::string& model) {
+void print_json(const Placement& p, const ModelOptions& options, const std::string& model,
+                const nlohmann::ordered_json& prediction) {
   nlohmann::ordered_json json;
   json["model"] = model;
   json["fits"] = p.memory.fits();
@@ -67,7 +93,35 @@ void print_json(const Placement& p, const ModelOptions& options, const std::stri
   json["room_for_positions"] = nullptr;
   if (p.memory.room_for_positions) json["room_for_positions"] = *p.memory.room_for_positions;
   json["legs"] = planner::legs_json(p.memory);
+  json["prediction"] = prediction;  // null: not measured
   print_json_line(json);
+}
+
+Status check_speed(const PlanOptions& o) {
+  if (o.min_decode && !o.survive)
+    return Error(ErrorCode::kInvalidArgument,
+                 "--min-decode says how fast a plan is to be after losses; give --survive N");
+  if (!o.probe && (o.explain || o.survive))
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--{} is about speed, which is only predicted from measurements; give --probe",
+                             o.explain ? "explain" : "survive"));
+  return {};
+}
+
+// What a probe of a plan that fits says of it.
+struct Speed {
+  ProbeResult probe;
+  planner::Outlook outlook;
+  nlohmann::ordered_json prediction;
+};
+
+Result<Speed> measure_speed(const PlanOptions& o, const gguf::File& file, Placement& placement, const CpuChoice& cpus,
+                            const Environment& environment) {
+  terminal::Notes notes(terminal::notes_on_stderr(o.model.quiet, environment));
+  TERRACE_ASSIGN_OR_RETURN(ProbeResult probe, run_probe(file, o.model, placement, cpus, o.probe_memory, notes));
+  planner::Outlook outlook = planner::make_outlook(probe.input());
+  nlohmann::ordered_json prediction = planner::prediction_json(probe.input(), outlook, date_now());
+  return Speed{std::move(probe), std::move(outlook), std::move(prediction)};
 }
 
 }  // namespace
@@ -83,19 +137,28 @@ Status run_plan(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o.model));
+  TERRACE_RETURN_IF_ERROR(check_speed(o));
   TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_file(o.model));
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(path));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
                            choose_cpus(cpus_of_this_machine(), {o.model.threads, o.model.cpu_list}));
-  TERRACE_ASSIGN_OR_RETURN(const Placement placement,
+  TERRACE_ASSIGN_OR_RETURN(Placement placement,
                            make_placement(file, o.model, kernels::detect_cpu_features(), cpus.n_threads));
   const std::string model = path.filename().string();
-  if (o.model.json)
-    print_json(placement, o.model, model);
-  else
-    print_table(placement, o.model, model);
+  std::optional<Speed> speed;
+  if (!o.model.json) print_table(placement, o.model, model, o.probe);
+  if (o.probe && placement.memory.fits()) {
+    TERRACE_ASSIGN_OR_RETURN(speed, measure_speed(o, file, placement, cpus, context.environment));
+    if (!o.model.json) print_outlook(speed->probe, speed->outlook, o.explain);
+  }
+  const nlohmann::ordered_json prediction = speed ? speed->prediction : nlohmann::ordered_json();
+  if (o.model.json) print_json(placement, o.model, model, prediction);
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
-  if (o.out) return planner::write_plan_file(*o.out, file, placement.share, placement.memory);
+  if (o.survive)
+    TERRACE_RETURN_IF_ERROR(
+        planner::check_survives(speed->probe.input(), speed->outlook, *o.survive,
+                                o.min_decode.value_or(speed->outlook.decode.tokens_per_second / 2)));
+  if (o.out) return planner::write_plan_file(*o.out, file, placement.share, placement.memory, prediction);
   return {};
 }
 

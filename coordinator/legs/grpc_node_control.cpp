@@ -236,6 +236,15 @@ class GrpcNodeControl final : public NodeControl {
     return to_status(stub()->CloseSession(&context, message, &reply));
   }
   void cancel() override { calls_.cancel(); }
+  Result<ProbedNode> probe(std::uint64_t session) override {
+    v1::ProbeRequest message;
+    message.set_session(session);
+    v1::ProbeReply reply;
+    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Probe, message, reply));
+    if (reply.threads() == 0 || reply.max_slab_bytes() == 0)
+      return corrupt("it would be probed with no thread or no memory");
+    return ProbedNode{reply.machine(), reply.cache_bytes(), reply.threads(), reply.max_slab_bytes()};
+  }
   Status forget(std::uint64_t session, std::uint64_t epoch) override {
     v1::ForgetRequest message;
     message.set_session(session);

@@ -54,6 +54,8 @@ class Lane {
   std::uint64_t receive_window() const { return options_.receive_window; }
 
   bool has_credit(std::uint64_t frame_bytes) const { return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes; }
+  // That the node has given and no frame has used yet.
+  std::uint64_t credit_bytes() const { return credit_bytes_; }
   // A header for the next frame of this lane: session, lane and sequence are set. The sequence is used up when the
   // frame is sent: ask for the header directly before send().
   wire::FrameHeader next_header(wire::FrameType type) const;

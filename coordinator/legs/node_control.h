@@ -63,6 +63,14 @@ struct NodeEstimate {
   std::uint64_t card_budget = 0, card_free = 0;
 };
 
+// What a node says of itself when a session becomes a probe (docs/wire.md 12).
+struct ProbedNode {
+  std::uint64_t machine = 0;  // machine_id() there: equal where cores are shared; 0: not known
+  std::uint64_t cache_bytes = 0;
+  std::uint32_t threads = 0;
+  std::uint64_t max_slab_bytes = 0;
+};
+
 struct LayerExperts {
   std::uint32_t layer = 0;
   std::vector<std::uint16_t> experts;  // rising
@@ -129,6 +137,9 @@ class NodeControl {
 
   // Calls in progress and all later ones but close_session() end at once with kPeerGone: for a program that ends.
   virtual void cancel() {}
+  // Between open_session() and reserve(): this session's slabs are made by the node. kBusy: another probe is open
+  // there. kRefused: the node, or this control, cannot be probed.
+  virtual Result<ProbedNode> probe(std::uint64_t session);
 };
 
 }  // namespace terrace::legs

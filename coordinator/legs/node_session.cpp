@@ -15,10 +15,10 @@ namespace terrace::legs {
 namespace {
 
 // The canary's rows: fixed, of ordinary size, no two values of a row's period equal.
-std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model) {
+std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model, float unit) {
   std::vector<float> rows(n_rows * d_model);
   for (std::size_t i = 0; i < rows.size(); ++i)
-    rows[i] = static_cast<float>(static_cast<int>((i * 37 + i / d_model * 11) % 255) - 127) / 64.0f;
+    rows[i] = static_cast<float>(static_cast<int>((i * 37 + i / d_model * 11) % 255) - 127) * unit;
   return rows;
 }
 
@@ -79,6 +79,9 @@ Status NodeSession::open_session() {
   request.largest_frame = kLargestReplyFrame;
   request.coordinator = options_.coordinator;
   TERRACE_ASSIGN_OR_RETURN(opened_, control_->open_session(request));
+  if (options_.probe) {
+    TERRACE_ASSIGN_OR_RETURN(probed_, control_->probe(opened_.session));
+  }
   return {};
 }
 
@@ -188,11 +191,36 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
     progress.bytes_ready = answer.bytes_ready;
     on_progress(progress);
     if (answer.wanted.empty()) return {};
+    if (options_.probe)
+      return Error(ErrorCode::kCorrupt,
+                   fmt::format("{}: it was to make a probe's slabs itself, and wants them sent", control_->address()));
     return sender.send(answer.wanted, on_sent);
   };
   const Status assigned = control_->assign(opened_.session, owners.epoch(), share, on_answer);
   leg_->add_weight_bytes_sent(progress.bytes_sent);
   return assigned;
+}
+
+Result<double> NodeSession::measure_weights_rate(const OwnerTable& owners, std::size_t leg, std::uint64_t bytes) {
+  std::vector<LayerExperts> share = share_of(owners, leg);
+  if (share.empty()) return Error(ErrorCode::kInvalidArgument, "a share without experts has no slab to send");
+  share.resize(1);
+  share.front().experts.resize(1);
+  std::vector<kernels::ExpertShape> shapes;
+  for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
+  const std::uint64_t slab = shapes[share.front().layer].slab_bytes();
+  const std::uint64_t credit = weights_->credit_bytes();
+  std::uint64_t sent = 0;
+  const auto start = Clock::now();
+  while (sent < bytes) {
+    SlabSender sender(*weights_, shapes, model_.lookup, share, options_.stall_timeout);
+    TERRACE_RETURN_IF_ERROR(sender.send(share, [&](std::uint64_t) {}));
+    sent += slab;
+    if (sent < bytes) continue;
+    // Credit comes back when the node has taken a frame out of its window.
+    TERRACE_RETURN_IF_ERROR(sender.wait_for_credit(credit));
+  }
+  return static_cast<double>(sent) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExperts> share) {
@@ -210,7 +238,8 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   constexpr std::size_t kRows = kCanaryRows;
   const kernels::ExpertKernels& kernels = model_.kernels[layer];
   const std::size_t d_model = kernels.shape.d_model;
-  const std::vector<float> rows = canary_rows(kRows, d_model);
+  // The weights of a probe's slabs are large and all alike.
+  const std::vector<float> rows = canary_rows(kRows, d_model, options_.probe ? 0x1p-16f : 0x1p-6f);
   const std::vector<std::byte> gate_rows = in_class(rows, kRows, kernels.gate_class(), model_.ops);
   const std::vector<std::byte> up_rows = in_class(rows, kRows, kernels.up_class(), model_.ops);
   const std::array<kernels::Pair, kRows> pairs = {kernels::Pair{0, expert, 1.0f}, kernels::Pair{1, expert, 0.3125f}};
@@ -238,6 +267,10 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   (void)stats;
   TERRACE_ASSIGN_OR_RETURN(const Ticket ticket, leg_->submit(batch));
   TERRACE_RETURN_IF_ERROR(leg_->collect(ticket, {theirs.data(), d_model, shift}, their_failed));
+  // The sums of a row that fails mean nothing, here and there.
+  for (std::size_t row = 0; row < kRows; ++row)
+    if (our_failed[row] != 0 && their_failed[row] != 0)
+      for (std::vector<std::int64_t>* sums : {&ours, &theirs}) std::fill_n(sums->data() + row * d_model, d_model, 0);
   if (ours == theirs && our_failed == their_failed) return {};
 
   wrong_ = true;

@@ -44,6 +44,7 @@ struct NodeSessionOptions {
   std::uint32_t max_rows = 512;       // of a batch
   std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
   Waiting waiting = Waiting::kBlock;  // of the step's thread for replies
+  bool probe = false;                 // of a probe's model: the node makes its slabs itself (docs/wire.md 12)
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};
@@ -88,8 +89,13 @@ class NodeSession final : public Member {
   Status acknowledge(const OwnerTable& owners, std::size_t leg) override;
   Status forget(std::uint64_t epoch) override { return control_->forget(opened_.session, epoch); }
   void abandon() override;
+  // Bytes a second at which the node takes frames of the weights lane: the share's first slab is sent over and over,
+  // `bytes` in all, and dropped there, since no epoch waits for it. After take_share(); errors as the lane's.
+  Result<double> measure_weights_rate(const OwnerTable& owners, std::size_t leg, std::uint64_t bytes);
 
   NodeLeg& leg() { return *leg_; }
+  // What the node said of itself; of a session that is a probe.
+  const ProbedNode& probed() const { return probed_; }
   // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
   bool node_has_model() const { return opened_.has_model; }
 
@@ -113,6 +119,7 @@ class NodeSession final : public Member {
   NodeSessionOptions options_;
   SessionSizes sizes_;
   OpenedSession opened_;
+  ProbedNode probed_;
   std::unique_ptr<Lane> weights_;
   std::unique_ptr<NodeLeg> leg_;
 

@@ -34,6 +34,11 @@ class SlabSender {
   // kDeadline: alive, but takes nothing. Otherwise the lane's errors, the node's own reason among them.
   Status send(std::span<const LayerExperts> wanted, FunctionRef<void(std::uint64_t bytes)> sent);
 
+  // Waits until the node has given back the credit of what it took: `bytes` of it are there. Errors as send().
+  Status wait_for_credit(std::uint64_t bytes) {
+    return wait_until([&] { return lane_.credit_bytes() >= bytes; });
+  }
+
  private:
   struct Piece {
     wire::FrameBuilder builder;

@@ -116,7 +116,7 @@ ordered_json legs_json(const MemoryPlan& memory) {
 }
 
 Status write_plan_file(const std::filesystem::path& path, const gguf::File& file, const legs::OwnerTable& owners,
-                       const MemoryPlan& memory) {
+                       const MemoryPlan& memory, const ordered_json& prediction) {
   ordered_json plan;
   plan[kVersionKey] = kVersion;
   plan["model"] = {{"file", file.path().filename().string()},
@@ -124,6 +124,7 @@ Status write_plan_file(const std::filesystem::path& path, const gguf::File& file
   plan["nodes"] = std::vector<std::string>(owners.leg_names().begin() + 1, owners.leg_names().end());
   plan["layers"] = share_to_json(owners);
   plan["legs"] = legs_json(memory);
+  if (!prediction.is_null()) plan["prediction"] = prediction;
   TERRACE_ASSIGN_OR_RETURN(gguf::OutputFile out, gguf::OutputFile::create(path));
   TERRACE_RETURN_IF_ERROR(
       out.write(gguf::as_bytes(plan.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n")));

@@ -29,9 +29,10 @@ Result<PlanFile> read_plan_file(const std::filesystem::path& path);
 Result<legs::OwnerTable> owners_of(const PlanFile& plan, const gguf::File& file, std::uint32_t n_layers,
                                    std::uint32_t n_experts);
 
-// Writes it, in place only when complete. `memory` is for people: nobody reads it back. kIo, kInvalidArgument.
+// Writes it, in place only when complete. `memory` is for people: nobody reads it back. prediction: of
+// prediction_json(), or null, and then left out. kIo, kInvalidArgument.
 Status write_plan_file(const std::filesystem::path& path, const gguf::File& file, const legs::OwnerTable& owners,
-                       const MemoryPlan& memory);
+                       const MemoryPlan& memory, const nlohmann::ordered_json& prediction);
 // The plan's legs, as in the plan file and in `terrace plan --json`.
 nlohmann::ordered_json legs_json(const MemoryPlan& memory);
 

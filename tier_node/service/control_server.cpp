@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/machine_identity.h"
 #include "common/base/version.h"
 #include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
@@ -298,6 +299,16 @@ class NodeService final : public v1::Node::Service {
                             v1::CloseSessionReply*) override {
     const auto session = find(*context, request->session());
     return to_grpc(session.ok() ? sessions_.close((*session)->id()) : session.error());
+  }
+
+  grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest* request, v1::ProbeReply* reply) override {
+    if (const auto begun = sessions_.begin_probe(request->session()); !begun.ok()) return to_grpc(begun);
+    reply->set_machine(std::max<std::uint64_t>(machine_id(), 1));
+    reply->set_cache_bytes(last_level_cache_bytes());
+    reply->set_threads(info_.cpus.n_threads);
+    reply->set_max_slab_bytes(Session::kMaxProbeBytes);
+    reply->set_max_ms(static_cast<std::uint32_t>(sessions_.max_probe_time().count()));
+    return grpc::Status::OK;
   }
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,

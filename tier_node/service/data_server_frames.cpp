@@ -9,6 +9,12 @@
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
+namespace {
+
+// Of a probe's decode batch: less than a slice of the executor has.
+constexpr std::uint32_t kMostProbeDecodePairs = 64;
+
+}  // namespace
 
 void DataServer::on_frame(Peer& peer, std::span<const std::byte> bytes) {
   peer.hold();
@@ -171,6 +177,9 @@ Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<cons
   work.session = peer.session();
   work.epoch = std::move(epoch).value();
   work.batch = batch;
+  // A probe stands before no stream: what is more than a slice waits with the prompts and lets decode batches pass.
+  if (peer.session()->is_probe() && batch.info.n_pairs > kMostProbeDecodePairs)
+    work.batch.info.priority = wire::Priority::kPrompt;
   work.frame = bytes;
   work.owes_credit = true;
   work.arrived = std::chrono::steady_clock::now();

@@ -26,9 +26,22 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
 
 std::string Session::name() const { return fmt::format("session {} of {}", number(), coordinator()); }
 
+Status Session::begin_probe(TimePoint until) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return end_reason();
+  if (is_probe()) return invalid(fmt::format("{} is a probe already", name()));
+  if (reservations_.ram || reserving_.load(std::memory_order_acquire))
+    return invalid(fmt::format("{} has a reservation; a probe begins without one", name()));
+  probe_until_.store(until.time_since_epoch().count(), std::memory_order_release);
+  return {};
+}
+
 Result<std::uint64_t> Session::reserve(arena::SlabStore& store, arena::SlabStore* card,
                                        const arena::ReservationTerms& asked, FunctionRef<bool()> go_on,
                                        FunctionRef<TimePoint()> new_lease_end) {
+  if (is_probe() && asked.slabs > kMaxProbeBytes)
+    return invalid(
+        fmt::format("{} asks for {} bytes of slabs; a probe may have {}", name(), asked.slabs, kMaxProbeBytes));
   if (reserving_.exchange(true, std::memory_order_acq_rel))
     return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
   auto reserved = take_reservations(store, card, reservation_terms(model_, limits_, asked), go_on);

@@ -4,10 +4,12 @@
 // Order    session lock, then the store's lock; never the other way, and nobody's callback runs under either.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,6 +62,13 @@ class Session {
   // new_lease_end().
   Result<std::uint64_t> reserve(arena::SlabStore& store, arena::SlabStore* card, const arena::ReservationTerms& asked,
                                 FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end);
+  // From now on its slabs are made here (SlabLoader), at most kMaxProbeBytes of them may be reserved, and its lease
+  // ends at `until` at the latest. kInvalidArgument: it has a reservation, or is a probe already; kPeerGone: it has
+  // ended.
+  static constexpr std::uint64_t kMaxProbeBytes = std::uint64_t{1} << 30;
+  Status begin_probe(TimePoint until);
+  bool is_probe() const { return probe_until_.load(std::memory_order_acquire) != kNoProbe; }
+
   // Forgets every epoch and gives the reservation back once executing batches have ended.
   Status release();
 
@@ -88,7 +97,10 @@ class Session {
   };
   EpochSummary newest_epoch() const;
 
-  void extend_lease(TimePoint until) { lease_end_.store(until.time_since_epoch().count(), std::memory_order_relaxed); }
+  void extend_lease(TimePoint until) {
+    const TimePoint::rep end = std::min(until.time_since_epoch().count(), probe_until_.load(std::memory_order_relaxed));
+    lease_end_.store(end, std::memory_order_relaxed);
+  }
   bool lease_over(TimePoint now) const {
     return !reserving_.load(std::memory_order_acquire) &&
            now.time_since_epoch().count() >= lease_end_.load(std::memory_order_relaxed);
@@ -124,12 +136,15 @@ class Session {
                                                const Reservations& reservations) const;
   void make_live(Assignment& assignment);
 
+  static constexpr TimePoint::rep kNoProbe = std::numeric_limits<TimePoint::rep>::max();
+
   const Identity identity_;
   const Model model_;
   const SessionLimits limits_;
   const std::function<void(const Session&)> on_end_;
   Counters counters_;
   std::atomic<TimePoint::rep> lease_end_;
+  std::atomic<TimePoint::rep> probe_until_ = kNoProbe;
   std::atomic<bool> reserving_ = false;
   std::atomic<bool> ended_ = false;
   std::optional<Error> end_reason_;  // these two are written once, before ended_

@@ -180,6 +180,20 @@ Result<std::uint64_t> SessionTable::reserve(Session& session, const arena::Reser
                          [this] { return options_.clock() + options_.lease; });
 }
 
+// Under the table's lock, so that of two calls at one time one is refused; a session's lock is taken inside it nowhere
+// the other way round.
+Status SessionTable::begin_probe(std::uint64_t id) {
+  TERRACE_ASSIGN_OR_RETURN(const SessionRef session, find(id));
+  const std::lock_guard lock(mutex_);
+  for (const auto& [other_id, other] : sessions_)
+    if (other_id != id && other->is_probe())
+      return Error(ErrorCode::kBusy,
+                   fmt::format("{} measures this node already; one probe at a time, ask again", other->name()));
+  TERRACE_RETURN_IF_ERROR(session->begin_probe(options_.clock() + options_.max_probe_time));
+  log_.info("{} is a probe: at most {} ms", session->name(), options_.max_probe_time.count());
+  return {};
+}
+
 Status SessionTable::close(std::uint64_t id) {
   TERRACE_ASSIGN_OR_RETURN(const SessionRef session, find(id));
   session->close();
@@ -260,7 +274,10 @@ void SessionTable::keep_house() {
   for (const SessionRef& session : all())
     if (session->lease_over(now))
       session->end(Error(ErrorCode::kDeadline,
-                         fmt::format("no heartbeat came for {} ms: the lease is over", options_.lease.count())));
+                         session->is_probe()
+                             ? fmt::format("the probe's time is over: {} ms, or {} ms without a heartbeat",
+                                           options_.max_probe_time.count(), options_.lease.count())
+                             : fmt::format("no heartbeat came for {} ms: the lease is over", options_.lease.count())));
   store_.reclaim();
   if (options_.card_store != nullptr) options_.card_store->reclaim();
 }

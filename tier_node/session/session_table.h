@@ -57,6 +57,7 @@ struct SessionOptions {
   arena::SlabStore* card_store = nullptr;  // of machine.card; borrowed; null: no card
   LimitOptions limits;
   std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds max_probe_time{180'000};
   std::size_t max_sessions = 64;
   std::uint64_t max_manifest_bytes = std::uint64_t{128} << 20;  // of all sessions, those being opened included
   std::function<TimePoint()> clock = [] { return std::chrono::steady_clock::now(); };
@@ -93,6 +94,10 @@ class SessionTable {
   Status heartbeat(std::uint64_t id);
   // Session::reserve() from this node's store; a whole lease begins at its end.
   Result<std::uint64_t> reserve(Session& session, const arena::ReservationTerms& asked, FunctionRef<bool()> go_on);
+  // Makes an open session a probe for max_probe_time at the most. kBusy: another one is open; else as find() and
+  // Session::begin_probe().
+  Status begin_probe(std::uint64_t id);
+  std::chrono::milliseconds max_probe_time() const { return options_.max_probe_time; }
   // At the coordinator's wish.
   Status close(std::uint64_t id);
   void end_all(const Error& reason);

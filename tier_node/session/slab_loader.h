@@ -26,7 +26,8 @@ class SlabLoader {
   const OwnModel* own_model() const { return own_; }
   bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }
 
-  // Once for each assignment that is not complete; returns at once. The worker asks for what the file does not give,
+  // Once for each assignment that is not complete; returns at once. A probe's slabs are made here, never asked for: one
+  // whose id is of other bytes ends the assignment. The worker asks for what the file does not give,
   // reads the rest, and makes the epoch live when all is there. A slab that the file gives wrongly is logged with
   // file, layer and expert, and asked for from the coordinator.
   void start(const SessionRef& session, const AssignmentRef& assignment);
@@ -39,6 +40,8 @@ class SlabLoader {
  private:
   void read_next(const SessionRef& session, const AssignmentRef& assignment, std::size_t slot);
   Status read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
+  // The same of a probe's model (docs/wire.md 12). kCorrupt: the manifest's id is of other bytes.
+  Status make_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
   Status accept(const Session& session, Assignment& assignment, const wire::SlabPieceView& piece);
   Status check_piece(const Session& session, const Assignment::Slot* slot, const wire::SlabPiece& piece) const;
   void finish_if_complete(const SessionRef& session, const AssignmentRef& assignment);

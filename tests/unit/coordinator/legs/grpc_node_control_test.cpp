@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "common/transport/tcp/tcp.h"
@@ -108,6 +109,11 @@ class FakeService final : public v1::Node::Service {
     reply->set_lease_ms(lease_ms);
     return grpc::Status::OK;
   }
+  grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest*, v1::ProbeReply* reply) override {
+    if (!probed) return {grpc::StatusCode::ABORTED, "session 1 measures this node already"};
+    *reply = *probed;
+    return grpc::Status::OK;
+  }
   grpc::Status Assign(grpc::ServerContext* context, const v1::AssignRequest* request, Writer* writer) override {
     asked = *request;
     return assign(*context, *writer);
@@ -116,6 +122,7 @@ class FakeService final : public v1::Node::Service {
   std::function<grpc::Status(v1::DescribeReply&)> describe = [](v1::DescribeReply&) { return grpc::Status::OK; };
   std::function<grpc::Status(grpc::ServerContext&, Writer&)> assign;
   v1::OpenSessionReply opened;
+  std::optional<v1::ProbeReply> probed;
   v1::AssignRequest asked;
   std::string memory_error;
   std::uint32_t lease_ms = 1000;
@@ -219,6 +226,21 @@ TEST_F(ScriptedNode, Reserve_TellsTheNodesNumbers) {
   service_.memory_error = "asked 4G, 1G is free";
   expect_error(control_of(address_, kPatient)->reserve(77, {}).error(), ErrorCode::kOutOfMemory, address_,
                "1G is free");
+}
+
+TEST_F(ScriptedNode, Probe_TellsOfTheMachineOrWhyNot) {
+  expect_error(control_of(address_, kPatient)->probe(77).error(), ErrorCode::kBusy, address_, "measures this node");
+  service_.probed.emplace();
+  expect_error(control_of(address_, kPatient)->probe(77).error(), ErrorCode::kCorrupt, address_, "no thread");
+  service_.probed->set_machine(5);
+  service_.probed->set_threads(3);
+  service_.probed->set_cache_bytes(7);
+  service_.probed->set_max_slab_bytes(9);
+  const ProbedNode node = control_of(address_, kPatient)->probe(77).value();
+  EXPECT_EQ(node.machine, 5u);
+  EXPECT_EQ(node.threads, 3u);
+  EXPECT_EQ(node.cache_bytes, 7u);
+  EXPECT_EQ(node.max_slab_bytes, 9u);
 }
 
 // ---- assign ---------------------------------------------------------------------------------------------------------

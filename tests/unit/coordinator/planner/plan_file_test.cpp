@@ -26,7 +26,7 @@ class PlanFileTest : public ::testing::Test {
     return share_from_flag(share, {.nodes = nodes_, .n_layers = kLayers, .n_experts = kExperts}).value();
   }
   void write(const std::string& share) const {
-    ASSERT_TRUE(write_plan_file(path_, file_, owners(share), MemoryPlan()).ok());
+    ASSERT_TRUE(write_plan_file(path_, file_, owners(share), MemoryPlan(), nullptr).ok());
   }
   json content() const { return json::parse(read_file(path_)); }
   // What is said of the file after `change`.

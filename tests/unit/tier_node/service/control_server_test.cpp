@@ -292,7 +292,32 @@ TEST_F(ControlServerTest, EmptyRequests_AreErrorsNotCrashes) {
   EXPECT_EQ(call(&v1::Node::Stub::Release, v1::ReleaseRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(call(&v1::Node::Stub::Heartbeat, v1::HeartbeatRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(call(&v1::Node::Stub::Forget, v1::ForgetRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(call(&v1::Node::Stub::Probe, v1::ProbeRequest()).error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(assign(v1::AssignRequest(), [](const auto&) {}).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ControlServerTest, Probe_OneAtATimeAndOnlyWithoutAReservation) {
+  start();
+  const auto probe = [&](std::uint64_t session, v1::ProbeReply& reply) {
+    v1::ProbeRequest request;
+    request.set_session(session);
+    return call(&v1::Node::Stub::Probe, request, &reply);
+  };
+  v1::ProbeReply reply;
+  const std::uint64_t reserved = open().session(), first = open().session(), second = open().session();
+  ASSERT_TRUE(reserve(reserved, model_.manifest.slab_bytes(0)).ok());
+  EXPECT_EQ(probe(reserved, reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_TRUE(probe(first, reply).ok());
+  EXPECT_NE(reply.machine(), 0u);
+  EXPECT_EQ(reply.max_slab_bytes(), Session::kMaxProbeBytes);
+  EXPECT_EQ(reply.max_ms(), 180'000u);
+  EXPECT_EQ(probe(first, reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(probe(second, reply).error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(reserve(first, Session::kMaxProbeBytes + 1).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::CloseSessionRequest close;
+  close.set_session(first);
+  ASSERT_TRUE(call(&v1::Node::Stub::CloseSession, close).ok());
+  EXPECT_TRUE(probe(second, reply).ok());
 }
 
 TEST_F(ControlServerTest, StatusStreams_AreBoundedAndShortCallsGoOn) {

@@ -1,0 +1,145 @@
+#include "coordinator/app/probe.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/base/machine_identity.h"
+#include "common/threads/pool.h"
+#include "coordinator/app/probe_legs.h"
+#include "coordinator/app/probe_model.h"
+#include "coordinator/app/probe_trunk.h"
+#include "coordinator/legs/dispatcher.h"
+
+namespace terrace::app {
+namespace {
+
+planner::ModelNumbers numbers_of(const Placement& placement, const ProbeModel& model, std::uint32_t prompt_rows) {
+  planner::ModelNumbers numbers;
+  numbers.d_model = placement.experts.d_model;
+  numbers.n_experts = placement.experts.n_experts;
+  numbers.top_k = placement.experts.top_k;
+  numbers.prompt_rows = prompt_rows;
+  numbers.range_rows = legs::kPromptRangeRows;
+  for (std::size_t kind = 0; kind < model.n_kinds(); ++kind)
+    numbers.kinds.push_back(
+        {model.shape(kind).slab_bytes(), model.kernels()[kind].gate_class(), model.kernels()[kind].up_class()});
+  for (std::uint32_t layer = 0; layer < placement.share.n_layers(); ++layer) {
+    if (placement.experts.layers[layer].shape.n_experts == 0) continue;
+    numbers.kind_of_layer.push_back(model.kind_of_layer(layer));
+    numbers.owned_of_layer.push_back(planner::owned_in_layer(placement.share, layer));
+  }
+  return numbers;
+}
+
+std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
+  std::vector<std::uint64_t> room;
+  for (const planner::LegPlan& leg : memory.legs) room.push_back(leg.offers - std::min(leg.offers, leg.needs));
+  return room;
+}
+
+// The layer's share that is measured whole: the first one's, which is that of all layers in most plans.
+Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, planner::Measurements& measured,
+                     std::vector<std::string>& notes) {
+  if (measured.legs.size() < 2) return {};
+  planner::ModelNumbers sample = model;  // each kind once, as it is measured
+  sample.kind_of_layer.clear();
+  sample.owned_of_layer.assign(model.kinds.size(), model.owned_of_layer.front());
+  for (std::uint32_t kind = 0; kind < model.kinds.size(); ++kind) sample.kind_of_layer.push_back(kind);
+  const planner::Places places(measured.legs.size(), planner::Place::kItself);
+  const auto terms =
+      decode ? planner::predict_decode(sample, measured, places) : planner::predict_prompt(sample, measured, places);
+  const auto whole =
+      legs.measure_layer(decode ? 1 : model.prompt_rows, model.top_k, std::span(model.owned_of_layer.front()));
+  if (!whole.ok()) {
+    if (whole.error().code() != ErrorCode::kRefused) return whole.error();
+    notes.push_back(fmt::format("a {} layer was not measured whole: {}; the prediction is the sum of its terms",
+                                decode ? "decode" : "prompt", whole.error().text()));
+    return {};
+  }
+  const double by_terms = (terms.layers + terms.dispatch) / static_cast<double>(model.kinds.size());
+  if (by_terms <= 0) return {};
+  const double ratio = *whole / by_terms;
+  (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
+  if (ratio < 0.75 || ratio > 1.33)
+    notes.push_back(
+        fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
+                    "legs share more than cores; cases with another share are less certain",
+                    decode ? "decode" : "prompt", ratio));
+  return {};
+}
+
+std::string coordinator_name() { return fmt::format("probe of pid {}", getpid()); }
+
+void note_caches(const ProbeModel& model, const ProbeLegs& legs, const Placement& placement,
+                 std::vector<std::string>& notes) {
+  for (std::size_t i = 0; i < model.owners().n_legs(); ++i) {
+    const std::uint64_t cache = i == 0 ? last_level_cache_bytes() : legs.cache_bytes(i);
+    const bool whole_share = model.leg_bytes(i) >= placement.memory.legs[i].slab_bytes;
+    if (model.leg_bytes(i) > cache || whole_share) continue;
+    notes.push_back(
+        fmt::format("{}: measured with {} of experts, which its cache of {} may hold: its rates may be too "
+                    "good; raise --probe-memory",
+                    model.owners().leg_name(i), format_size(model.leg_bytes(i)), format_size(cache)));
+  }
+}
+
+}  // namespace
+
+Bytes usual_probe_memory() {
+  return {std::clamp(2 * last_level_cache_bytes(), std::uint64_t{128} << 20, kMostProbeMemory)};
+}
+
+Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& options, Placement& placement,
+                              const CpuChoice& cpus, Bytes memory, terminal::Notes& notes) {
+  if (placement.card)
+    return Error(ErrorCode::kUnsupported,
+                 "--probe measures CPUs, nodes, links and disks; this machine's card is not measured yet: leave out "
+                 "--gpu, or --probe");
+  TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), options.isa));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));
+  ProbeResult result;
+  result.room = room_of(placement.memory);
+
+  notes.print("probing the trunk");
+  TERRACE_ASSIGN_OR_RETURN(const TrunkTimes trunk, measure_trunk(file, placement.trunk, options.batch, *pool));
+  result.measured.decode.trunk = trunk.decode;
+  result.measured.prompt.trunk = trunk.prompt;
+
+  notes.print("probing the disk");
+  TERRACE_ASSIGN_OR_RETURN(result.disk, measure_disk(file, placement.experts));
+  result.measured.disk = result.disk.best();
+
+  notes.print("making experts to probe with");
+  TERRACE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ProbeModel> model,
+      ProbeModel::make({placement.experts, placement.share, placement.kernels, memory.value}, ops, *pool));
+  result.model = numbers_of(placement, *model, trunk.prompt_rows);
+  for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
+
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ProbeLegs> legs,
+                           ProbeLegs::open(*model, *pool, ops, std::move(placement.controls),
+                                           {.batch = options.batch,
+                                            .range_rows = legs::kPromptRangeRows,
+                                            .waiting = cpus.waiting,
+                                            .coordinator = coordinator_name()}));
+  // After every thread that is started for the sessions: those must not inherit it.
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
+  notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");
+  planner::Measurements& measured = result.measured;
+  TERRACE_ASSIGN_OR_RETURN(measured.legs, legs->measure_legs());
+  measured.legs[0].machine = machine_id();
+  measured.legs[0].threads = cpus.n_threads;
+  TERRACE_ASSIGN_OR_RETURN(measured.fan_out, legs->measure_fan_out());
+  const std::uint32_t top_k = result.model.top_k;
+  TERRACE_ASSIGN_OR_RETURN(measured.decode.dispatch, legs->measure_dispatch(1, top_k));
+  TERRACE_ASSIGN_OR_RETURN(measured.prompt.dispatch, legs->measure_dispatch(result.model.prompt_rows, top_k));
+  for (const bool decode : {true, false})
+    TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, decode, measured, result.notes));
+  note_caches(*model, *legs, placement, result.notes);
+  return result;
+}
+
+}  // namespace terrace::app

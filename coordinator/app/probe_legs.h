@@ -1,0 +1,88 @@
+// Measures legs with a probe's model: real sessions, lanes and kernels, experts of the real types and shapes.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "common/threads/pool.h"
+#include "coordinator/app/probe_model.h"
+#include "coordinator/legs/dispatcher.h"
+#include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/node_session.h"
+#include "coordinator/planner/prediction.h"
+
+namespace terrace::app {
+
+// One owner thread: the one that takes steps in a run.
+class ProbeLegs {
+ public:
+  struct Options {
+    std::uint32_t batch = 512;  // rows of a prompt step
+    std::uint32_t range_rows = 256;
+    Waiting waiting = Waiting::kBlock;
+    std::string coordinator;
+  };
+  // Opens a probe's session with each node; controls[i] is the node of leg i + 1. `model`, `pool` and `ops` outlive it.
+  // Errors name the node. From here on all measuring together has kTimeLimit: then kDeadline, so that a node that is
+  // slow at everything is not waited for.
+  static constexpr std::chrono::seconds kTimeLimit{170};
+  static Result<std::unique_ptr<ProbeLegs>> open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
+                                                 std::vector<std::unique_ptr<legs::NodeControl>> controls,
+                                                 const Options& options);
+  ~ProbeLegs();
+
+  // Of a node's machine, as it says.
+  std::uint64_t cache_bytes(std::size_t leg) const { return nodes_[leg - 1]->probed().cache_bytes; }
+
+  // Every leg's costs, alone and all at once; round trips, rates. machine and threads of the host are the caller's.
+  Result<std::vector<planner::LegMeasurement>> measure_legs();
+  // What a further node adds to a layer whose batches all nodes get.
+  Result<double> measure_fan_out();
+  // A layer's dispatching beside the host's own computing, which has all experts here.
+  Result<double> measure_dispatch(std::uint32_t rows, std::uint32_t top_k);
+  // Seconds of a layer of `rows` rows, the mean over draws of each row's experts, of which leg i owns owned[i].
+  // kRefused: a leg has too few of the probe's experts for it.
+  Result<double> measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+
+ private:
+  struct Batch;
+  struct Time {
+    double sending = 0, total = 0, compute = 0;
+  };
+  ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const Options& options);
+  legs::Leg& leg(std::size_t i) { return i == 0 ? static_cast<legs::Leg&>(*host_) : nodes_[i - 1]->leg(); }
+  std::size_t n_legs() const { return nodes_.size() + 1; }
+
+  Status check_time(std::size_t leg);
+  // E experts, the next ones of the leg's, with `rows` rows each.
+  Batch make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
+  Result<Time> run(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
+  Result<std::vector<Time>> run_all(std::size_t kind, std::uint32_t rows, std::span<const std::uint32_t> experts);
+  std::uint32_t experts_for(std::size_t leg, std::uint32_t rows) const;
+  Status measure_alone(std::size_t leg, std::size_t kind, planner::LegMeasurement& measured);
+  Status measure_together(std::size_t kind, std::vector<planner::LegMeasurement>& measured);
+  Status measure_link(std::size_t leg, planner::LegMeasurement& measured);
+  void draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  Result<double> run_layer(std::size_t kind, std::uint32_t rows, std::uint32_t top_k);
+
+  const ProbeModel& model_;
+  Pool& pool_;
+  const Options options_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::unique_ptr<legs::HostLeg> host_;
+  std::vector<std::unique_ptr<legs::NodeSession>> nodes_;
+  std::unique_ptr<legs::Dispatcher> dispatcher_;
+  std::uint32_t top_k_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::vector<std::uint32_t> next_;  // [legs] the expert that the next batch begins with
+  std::vector<std::int64_t> sums_;
+  std::vector<std::uint8_t> failed_;
+  // Of measure_layer(): [rows, top_k].
+  std::vector<std::uint16_t> drawn_;
+  std::vector<float> drawn_weights_;
+  std::mt19937_64 random_{1};
+};
+
+}  // namespace terrace::app

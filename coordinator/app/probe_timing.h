@@ -1,0 +1,48 @@
+// How long something takes, with other programs about: the middle of some repeats.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/result.h"
+
+namespace terrace::app {
+
+struct Repeats {
+  std::size_t least = 5;
+  std::size_t most = 400;
+  std::chrono::duration<double> time{0.08};  // no further repeat after so much, once there are the least
+};
+
+// One unmeasured run, then repeats; each gives its own seconds, those of one run mostly several (alone, wire ...): the
+// median of each. Errors end it.
+template <std::size_t kValues>
+Result<std::array<double, kValues>> medians(const Repeats& repeats,
+                                            FunctionRef<Result<std::array<double, kValues>>()> run) {
+  std::array<std::vector<double>, kValues> seen;
+  TERRACE_ASSIGN_OR_RETURN(const auto warm_up, run());
+  (void)warm_up;
+  const auto begin = std::chrono::steady_clock::now();
+  while (seen[0].size() < repeats.least ||
+         (seen[0].size() < repeats.most && std::chrono::steady_clock::now() - begin < repeats.time)) {
+    TERRACE_ASSIGN_OR_RETURN(const auto values, run());
+    for (std::size_t i = 0; i < kValues; ++i) seen[i].push_back(values[i]);
+  }
+  std::array<double, kValues> result{};
+  for (std::size_t i = 0; i < kValues; ++i) {
+    const auto middle = seen[i].begin() + static_cast<std::ptrdiff_t>(seen[i].size() / 2);
+    std::nth_element(seen[i].begin(), middle, seen[i].end());
+    result[i] = *middle;
+  }
+  return result;
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace terrace::app

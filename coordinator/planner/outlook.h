@@ -1,0 +1,54 @@
+// What becomes of a plan: as it is, without each of its nodes, and when nodes are lost. Pure functions over what was
+// measured (prediction.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/planner/prediction.h"
+
+namespace terrace::planner {
+
+// A node is lost: its experts are computed by the host.
+struct Loss {
+  std::vector<std::size_t> legs;
+  StepPrediction decode, prompt;           // at once: each slab read from the host's file for the batch that needs it
+  bool has_room = false;                   // the host's memory holds them, once they were read
+  StepPrediction settled, settled_prompt;  // then; meaningless without room
+};
+
+// The same machines planned without a node.
+struct Without {
+  std::size_t leg = 0;
+  // Its experts on the host, or spread over all others as they own now, whichever decodes faster; nothing where
+  // neither has the room.
+  std::optional<StepPrediction> decode, prompt;
+  std::string experts_on;   // "the host", "the others"
+  bool decode_pays = true;  // the plan with it is the faster one
+  bool prompt_pays = true;
+};
+
+struct Outlook {
+  StepPrediction decode, prompt;
+  std::vector<Loss> losses;      // of each node alone, in the legs' order
+  std::vector<Without> without;  // likewise
+};
+
+struct OutlookInput {
+  const ModelNumbers& model;
+  const Measurements& measured;
+  std::vector<std::uint64_t> room;  // [legs] bytes that a leg has beside what the plan takes of it
+};
+Outlook make_outlook(const OutlookInput& input);
+
+// The slowest decoding after any `n` nodes are lost at once (all of them where there are fewer): each slab read from
+// the host's file.
+Loss worst_loss(const OutlookInput& input, std::size_t n);
+
+// kRefused, with the numbers, where the worst loss of n nodes decodes less than `least` tokens a second.
+Status check_survives(const OutlookInput& input, const Outlook& outlook, std::size_t n, double least);
+
+}  // namespace terrace::planner

@@ -1,0 +1,155 @@
+#include "coordinator/planner/prediction_file.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/gguf/text.h"
+
+namespace terrace::planner {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr double kMilli = 1e3;
+constexpr double kMicro = 1e6;
+
+ordered_json cost_json(const ExpertCost& cost) {
+  ordered_json each = ordered_json::object();
+  for (std::size_t i = 0; i < kCostRows.size(); ++i) each[std::to_string(kCostRows[i])] = cost.each[i] * kMicro;
+  return {{"expert_us_at_rows", each}, {"decode_batch_us", cost.decode_fixed * kMicro}};
+}
+
+ordered_json leg_json(const LegMeasurement& leg) {
+  ordered_json entry = {{"name", leg.name}, {"machine", fmt::format("{:016x}", leg.machine)}, {"threads", leg.threads}};
+  if (!leg.is_host) {
+    entry["round_trip_us"] = leg.round_trip * kMicro;
+    entry["bytes_per_second"] = leg.bytes_per_second;
+    entry["weights_bytes_per_second"] = leg.weights_per_second;
+  }
+  entry["kinds"] = ordered_json::array();
+  for (std::size_t kind = 0; kind < leg.alone.size(); ++kind)
+    entry["kinds"].push_back({{"alone", cost_json(leg.alone[kind])}, {"all_at_once", cost_json(leg.together[kind])}});
+  return entry;
+}
+
+ordered_json step_json(const StepPrediction& step, const Measurements& measured) {
+  ordered_json entry = {{"tokens_per_second", step.tokens_per_second},
+                        {"limited_by", step.limited_by},
+                        {"step_ms", step.step * kMilli},
+                        {"trunk_ms", step.trunk * kMilli},
+                        {"dispatch_ms", step.dispatch * kMilli},
+                        {"layers_ms", step.layers * kMilli},
+                        {"beyond_terms_ms", step.whole * kMilli},
+                        {"legs", ordered_json::array()}};
+  for (std::size_t i = 0; i < step.legs.size(); ++i) {
+    const LegTerms& terms = step.legs[i];
+    entry["legs"].push_back({{"name", measured.legs[i].name},
+                             {"experts", terms.experts},
+                             {"rows_an_expert", terms.rows},
+                             {"compute_us", terms.compute * kMicro},
+                             {"round_trip_us", terms.round_trip * kMicro},
+                             {"bytes_out", terms.bytes_out},
+                             {"bytes_back", terms.bytes_back},
+                             {"wire_us", terms.wire * kMicro},
+                             {"read_us", terms.read * kMicro},
+                             {"share_of_time_last", terms.limits}});
+  }
+  return entry;
+}
+
+ordered_json step_inputs(const StepMeasurement& step) {
+  return {{"trunk_ms", step.trunk * kMilli},
+          {"dispatch_us", step.dispatch * kMicro},
+          {"layer_whole_over_terms", step.whole_over_terms}};
+}
+
+ordered_json inputs_json(const OutlookInput& input) {
+  const Measurements& m = input.measured;
+  ordered_json inputs = {{"decode", step_inputs(m.decode)},
+                         {"prompt", step_inputs(m.prompt)},
+                         {"fan_out_us", m.fan_out * kMicro},
+                         {"disk",
+                          {{"direct_bytes_per_second", m.disk.direct_bytes_per_second},
+                           {"depth", m.disk.depth},
+                           {"buffered_bytes_per_second", m.disk.buffered_bytes_per_second}}},
+                         {"legs", ordered_json::array()}};
+  for (std::size_t i = 0; i < m.legs.size(); ++i) {
+    ordered_json leg = leg_json(m.legs[i]);
+    leg["room_bytes"] = input.room[i];
+    inputs["legs"].push_back(std::move(leg));
+  }
+  return inputs;
+}
+
+ordered_json rate(const StepPrediction& step) {
+  return {{"tokens_per_second", step.tokens_per_second}, {"limited_by", step.limited_by}};
+}
+
+}  // namespace
+
+ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date) {
+  ordered_json result = {{"date", date},
+                         {"prompt_rows", input.model.prompt_rows},
+                         {"decode", step_json(outlook.decode, input.measured)},
+                         {"prompt", step_json(outlook.prompt, input.measured)}};
+  result["lost"] = ordered_json::array();
+  for (const Loss& loss : outlook.losses) {
+    ordered_json entry = {{"node", input.measured.legs[loss.legs.front()].name},
+                          {"decode", rate(loss.decode)},
+                          {"prompt", rate(loss.prompt)},
+                          {"host_has_room", loss.has_room}};
+    entry["decode_settled"] = loss.has_room ? rate(loss.settled) : ordered_json();
+    entry["prompt_settled"] = loss.has_room ? rate(loss.settled_prompt) : ordered_json();
+    result["lost"].push_back(std::move(entry));
+  }
+  result["without"] = ordered_json::array();
+  for (const Without& without : outlook.without) {
+    ordered_json entry = {{"node", input.measured.legs[without.leg].name},
+                          {"possible", without.decode.has_value()},
+                          {"experts_on", without.experts_on},
+                          {"pays_for_decode", without.decode_pays},
+                          {"pays_for_prompts", without.prompt_pays}};
+    entry["decode"] = without.decode ? rate(*without.decode) : ordered_json();
+    entry["prompt"] = without.prompt ? rate(*without.prompt) : ordered_json();
+    result["without"].push_back(std::move(entry));
+  }
+  result["measured"] = inputs_json(input);
+  return result;
+}
+
+Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::path& plan_file) {
+  std::ifstream in(plan_file, std::ios::binary);
+  const json plan = json::parse(in, nullptr, false);
+  const auto bad = [&](const char* what) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: \"prediction\": {}; make the plan again: terrace plan --probe --out FILE",
+                             plan_file.string(), what));
+  };
+  if (!plan.is_object() || !plan.contains("prediction")) return std::optional<StatedPrediction>();
+  const json& p = plan["prediction"];
+  const auto rate_of = [](const json& object, const char* step, double& tokens, std::string& limited_by) {
+    if (!object.contains(step) || !object[step].is_object()) return false;
+    const json& entry = object[step];
+    if (!entry.contains("tokens_per_second") || !entry["tokens_per_second"].is_number()) return false;
+    if (!entry.contains("limited_by") || !entry["limited_by"].is_string()) return false;
+    tokens = entry["tokens_per_second"].get<double>();
+    limited_by = gguf::escaped(entry["limited_by"].get<std::string>());
+    return std::isfinite(tokens) && tokens >= 0;
+  };
+  StatedPrediction stated;
+  if (!p.is_object() || !p.contains("date") || !p["date"].is_string()) return bad("no date");
+  stated.date = gguf::escaped(p["date"].get<std::string>());
+  if (!p.contains("prompt_rows") || !p["prompt_rows"].is_number_unsigned() || p["prompt_rows"] > 65536)
+    return bad("no prompt_rows");
+  stated.prompt_rows = p["prompt_rows"].get<std::uint32_t>();
+  if (!rate_of(p, "decode", stated.decode, stated.decode_limited_by) ||
+      !rate_of(p, "prompt", stated.prompt, stated.prompt_limited_by))
+    return bad("no rates");
+  return std::optional(std::move(stated));
+}
+
+}  // namespace terrace::planner

@@ -1,0 +1,28 @@
+// A prediction as JSON: in `terrace plan --json` and, with all it was made from, in the plan file, where `bench` finds
+// it again (docs/planning.md).
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "common/base/result.h"
+#include "coordinator/planner/outlook.h"
+
+namespace terrace::planner {
+
+// What a run is compared with.
+struct StatedPrediction {
+  std::string date;               // UTC, when it was made
+  double decode = 0, prompt = 0;  // tokens a second
+  std::uint32_t prompt_rows = 0;  // of a step
+  std::string decode_limited_by, prompt_limited_by;
+};
+
+nlohmann::ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date);
+
+// Of a plan file; nothing where it was made without --probe. kInvalidArgument: it is no prediction of ours.
+Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::path& plan_file);
+
+}  // namespace terrace::planner

@@ -1,0 +1,163 @@
+// Which nodes pay, and what is left when they are lost; predictions as JSON and back.
+#include "coordinator/planner/outlook.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/planner/prediction_file.h"
+
+namespace terrace::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A host and two nodes, each with a third of six experts; all alike, but for what a test changes.
+class OutlookTest : public ::testing::Test {
+ protected:
+  OutlookTest() {
+    model_.d_model = 64;
+    model_.n_experts = 6;
+    model_.top_k = 6;
+    model_.kinds = {LayerKind{1000, ActivationClass::kF32, ActivationClass::kF32}};
+    model_.kind_of_layer = {0};
+    model_.owned_of_layer = {{2, 2, 2}};
+    for (const char* name : {"host", "a:1", "b:1"}) {
+      LegMeasurement leg;
+      leg.name = name;
+      leg.is_host = leg.name == "host";
+      leg.machine = measured_.legs.size() + 1;
+      ExpertCost cost;
+      cost.each = {1e-3, 1e-3, 1e-3, 1e-3};
+      leg.alone = leg.together = {cost};
+      measured_.legs.push_back(leg);
+    }
+    measured_.disk.direct_bytes_per_second = 5e5;  // a slab in 2 ms
+  }
+  OutlookInput input() const { return {model_, measured_, room_}; }
+
+  ModelNumbers model_;
+  Measurements measured_;
+  std::vector<std::uint64_t> room_ = {1 << 20, 1 << 20, 1 << 20};
+};
+
+TEST_F(OutlookTest, NodesThatPay_AreFasterWith) {
+  const Outlook outlook = make_outlook(input());
+  EXPECT_NEAR(outlook.decode.tokens_per_second, 500, 1e-6);  // 2 of 1 ms each, at once
+  ASSERT_EQ(outlook.without.size(), 2u);
+  for (const Without& without : outlook.without) {
+    EXPECT_TRUE(without.decode_pays && without.prompt_pays);
+    EXPECT_EQ(without.experts_on, "the others");  // 3 and 3, better than 4 and 2
+    EXPECT_NEAR(without.decode->tokens_per_second, 1 / 3e-3, 1e-6);
+  }
+}
+
+TEST_F(OutlookTest, ASlowLink_DoesNotPay) {
+  measured_.legs[1].round_trip = 50e-3;
+  const Outlook outlook = make_outlook(input());
+  EXPECT_FALSE(outlook.without[0].decode_pays);
+  EXPECT_TRUE(outlook.without[0].prompt_pays) << "a prompt's round trip was not made worse";
+  EXPECT_NEAR(outlook.without[0].decode->tokens_per_second, 1 / 3e-3, 1e-6);
+}
+
+TEST_F(OutlookTest, WithoutRoomElsewhere_ANodeIsNotMeasuredAgainstAnything) {
+  measured_.legs[1].round_trip = 50e-3;
+  room_ = {100, 100, 100};
+  const Without& without = make_outlook(input()).without[0];
+  EXPECT_FALSE(without.decode.has_value());
+  EXPECT_TRUE(without.decode_pays);
+}
+
+TEST_F(OutlookTest, RoomOnTheHostAlone_TakesTheExpertsThere) {
+  room_ = {2000, 0, 0};
+  const Without without = make_outlook(input()).without[0];
+  ASSERT_TRUE(without.decode.has_value());
+  EXPECT_EQ(without.experts_on, "the host");
+  EXPECT_NEAR(without.decode->tokens_per_second, 250, 1e-6);
+}
+
+TEST_F(OutlookTest, ANodeLost_FromTheFileThenFromMemory) {
+  const Loss loss = make_outlook(input()).losses[0];
+  EXPECT_NEAR(loss.decode.tokens_per_second, 1 / 6e-3, 1e-6);  // own 2 ms, then two reads of 2 ms
+  EXPECT_TRUE(loss.has_room);
+  EXPECT_NEAR(loss.settled.tokens_per_second, 1 / 4e-3, 1e-6);
+  room_[0] = 1999;
+  EXPECT_FALSE(make_outlook(input()).losses[0].has_room);
+}
+
+TEST_F(OutlookTest, WorstOfTwoLosses_IsBoth) {
+  const Loss worst = worst_loss(input(), 2);
+  EXPECT_EQ(worst.legs, (std::vector<std::size_t>{1, 2}));
+  EXPECT_NEAR(worst.decode.tokens_per_second, 1 / 10e-3, 1e-6);
+  EXPECT_EQ(worst_loss(input(), 7).legs.size(), 2u) << "there are no more";
+}
+
+TEST_F(OutlookTest, WorstOfOne_IsTheNodeWithMost) {
+  model_.owned_of_layer = {{1, 4, 1}};
+  EXPECT_EQ(worst_loss(input(), 1).legs, (std::vector<std::size_t>{1}));
+}
+
+TEST_F(OutlookTest, Survive_RefusesWithTheNumbers) {
+  const Outlook outlook = make_outlook(input());
+  EXPECT_TRUE(check_survives(input(), outlook, 1, 166).ok());
+  const Status refused = check_survives(input(), outlook, 1, 167);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kRefused);
+  for (const char* part : {"166.67", "167.00", "500.00", "250.00 once", "--min-decode"})
+    EXPECT_THAT(refused.error().text(), HasSubstr(part));
+  EXPECT_THAT(check_survives(input(), outlook, 2, 1e6).error().text(), HasSubstr("a:1 and b:1"));
+}
+
+class PredictionFile : public OutlookTest {
+ protected:
+  nlohmann::ordered_json prediction() const {
+    return prediction_json(input(), make_outlook(input()), "2026-03-14T15:09:26Z");
+  }
+  Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
+    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "prediction-plan.json";
+    std::ofstream(path) << plan.dump();
+    return read_prediction(path);
+  }
+};
+
+TEST_F(PredictionFile, IsReadBackAsItWasWritten) {
+  const auto stated = read({{"prediction", prediction()}});
+  ASSERT_TRUE(stated.ok() && stated->has_value());
+  EXPECT_EQ((*stated)->date, "2026-03-14T15:09:26Z");
+  EXPECT_DOUBLE_EQ((*stated)->decode, make_outlook(input()).decode.tokens_per_second);
+  EXPECT_DOUBLE_EQ((*stated)->prompt, make_outlook(input()).prompt.tokens_per_second);
+  EXPECT_EQ((*stated)->prompt_rows, 512u);
+}
+
+TEST_F(PredictionFile, HoldsWhatItWasMadeFrom) {
+  const auto json = prediction();
+  ASSERT_EQ(json["measured"]["legs"].size(), 3u);
+  EXPECT_DOUBLE_EQ((json["measured"]["legs"][1]["kinds"][0]["alone"]["expert_us_at_rows"]["64"].get<double>()), 1000);
+  EXPECT_EQ(json["lost"].size(), 2u);
+  EXPECT_EQ(json["without"].size(), 2u);
+}
+
+TEST_F(PredictionFile, APlanWithoutOne_HasNone) {
+  const auto stated = read({{"layers", nlohmann::ordered_json::array()}});
+  ASSERT_TRUE(stated.ok());
+  EXPECT_FALSE(stated->has_value());
+}
+
+TEST_F(PredictionFile, Damaged_IsRefusedByName) {
+  for (const char* key : {"date", "prompt_rows", "decode", "prompt"}) {
+    for (const auto& value : std::vector<nlohmann::ordered_json>{nullptr, -1, nlohmann::ordered_json::array()}) {
+      auto json = prediction();
+      json[key] = value;
+      const auto stated = read({{"prediction", json}});
+      ASSERT_FALSE(stated.ok()) << key << " " << value;
+      EXPECT_THAT(stated.error().text(), HasSubstr("prediction-plan.json"));
+    }
+  }
+  EXPECT_FALSE(read({{"prediction", 7}}).ok());
+}
+
+}  // namespace
+}  // namespace terrace::planner
