@@ -105,6 +105,7 @@ class Batcher {
   Parallel& parallel_;
   std::vector<legs::Leg*> legs_;
   RunParts run_parts_;
+  std::vector<sampler::SamplerMemory> sampler_memory_;  // [workers]: set aside once, so that a request costs none
   std::uint32_t chunk_rows_;
   bool keeps_;  // sequences for reuse
   std::vector<Slot> slots_;
