@@ -5,7 +5,8 @@
 #                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, 20 s of fuzzing a target, and clang-tidy
+#   tests/run.sh --full     all of the above, the server's clients for minutes, every test under both sanitizers, 20 s of
+#                           fuzzing a target, and clang-tidy
 #
 # Ends with the minutes of each stage and ctest's closing line of the release run. Exit 0 only if every stage passed.
 set -euo pipefail
@@ -98,6 +99,7 @@ report() {
 rm -f "$log_dir"/*.log
 if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
+  if [ "$mode" = full ]; then export TERRACE_TEST_LOAD_SECONDS=180; fi
   stage release-tests run_tests release || true
   if [ "$mode" != quick ]; then
     sanitize asan || true
