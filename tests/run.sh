@@ -5,8 +5,8 @@
 #                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, 20 s
-#                           of fuzzing a target, and clang-tidy
+#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, the
+#                           server's clients for minutes, 20 s of fuzzing a target, and clang-tidy
 #
 # A test that fails beside others is run once more alone. If it passes then, the run passes, and the last lines name the
 # test: it depends on how busy the machine is, which is a fault of the test to be mended.
@@ -137,6 +137,7 @@ report() {
 rm -f "$log_dir"/*.log "$log_dir"/*.failed-*
 if stage install install_packages && stage test-tools fetch_test_tools &&
   stage release-build build release all all_verify_interface_header_sets; then
+  if [ "$mode" = full ]; then export TERRACE_TEST_LOAD_SECONDS=180; fi
   stage release-tests run_tests release || true
   stage skips check_skips || true
   if [ "$mode" != quick ]; then

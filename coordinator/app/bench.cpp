@@ -15,6 +15,8 @@
 #include "common/threads/pool.h"
 #include "coordinator/app/bandwidth.h"
 #include "coordinator/app/bench_run.h"
+#include "coordinator/app/bench_serving.h"
+#include "coordinator/app/bench_streams.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/app/dot_rates.h"
@@ -22,11 +24,16 @@
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/planner/prediction_file.h"
+#include "coordinator/serve/scheduler/batcher.h"
 
 namespace terrace::app {
 namespace {
 
 enum class Output : std::uint8_t { kMarkdown, kJson };
+
+constexpr std::uint32_t kMostStreams = 256;
+constexpr std::uint32_t kServedStreams = 8;
+constexpr std::uint32_t kLeastServedStreams = 3;
 
 struct Options {
   ModelOptions model;
@@ -34,6 +41,8 @@ struct Options {
   std::vector<std::string> generations = {"64"};
   std::vector<std::string> depths = {"0"};
   std::uint32_t repeats = 5;
+  std::uint32_t streams = 0;
+  bool serving = false;
   Output output = Output::kMarkdown;
   bool limits = false;
   Bytes limits_buffer = default_read_buffer();
@@ -50,6 +59,13 @@ OptionTable make_table(Options* o) {
   table.add("repeats", &o->repeats, "measured runs of each test, behind one that is not")
       .short_name('r')
       .range(1, 1000);
+  table
+      .add("streams", &o->streams,
+           "also decode so many streams at once, beside what their weights and kernels allow; 0: none")
+      .range(0, kMostStreams);
+  table.add("serving", &o->serving,
+            "also measure what serving adds: the wait for a first token, steps with a prompt in them, "
+            "the cost of a token, a kept prefix; with --streams slots, or 8");
   table.add_choice("output", &o->output, {{"md", Output::kMarkdown}, {"json", Output::kJson}}, "form of the result")
       .short_name('o');
   table.add("json", &o->model.json, "the same as --output json");
@@ -70,7 +86,10 @@ Result<std::vector<BenchTest>> read_tests(const Options& o) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> generations, parse_counts("n-gen", o.generations));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> depths, parse_counts("depth", o.depths));
   std::vector<BenchTest> tests = bench_tests(depths, prompts, generations);
-  if (tests.empty() && !o.limits)
+  if (o.streams == 1 || (o.serving && o.streams != 0 && o.streams < kLeastServedStreams))
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--streams {}: give 2 or more, {} with --serving", o.streams, kLeastServedStreams));
+  if (tests.empty() && !o.limits && !o.serving)
     return Error(ErrorCode::kInvalidArgument,
                  "nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits");
   return tests;
@@ -193,9 +212,7 @@ Status run_limits(const Options& o) {
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   TERRACE_ASSIGN_OR_RETURN(const ReadBandwidth bandwidth, measure_read_bandwidth(*pool, ops.isa, o.limits_buffer));
-  TERRACE_RETURN_IF_ERROR(print_limits(o, *pool, bandwidth));
-  if (o.output == Output::kJson) print_json_line(nlohmann::ordered_json::array());
-  return {};
+  return print_limits(o, *pool, bandwidth);
 }
 
 bool any_generates(const std::vector<BenchTest>& tests) {
@@ -204,7 +221,33 @@ bool any_generates(const std::vector<BenchTest>& tests) {
   return false;
 }
 
-Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine) {
+// What a row of another kind than BenchResult says of the run, around its own keys.
+nlohmann::ordered_json with_run(const Engine& engine, nlohmann::ordered_json own) {
+  own["model"] = engine.model_name();
+  own["threads"] = engine.cpus().n_threads;
+  own["cpus"] = engine.cpus().cpus();
+  own["waiting"] = name(engine.cpus().waiting);
+  own["isa"] = kernels::name(engine.ops().isa);
+  own["commit"] = commit();
+  return own;
+}
+
+// Those of --streams, at each depth and of each number of tokens.
+Status run_all_streams(const Options& o, const std::vector<BenchTest>& tests, const Run& run, Engine& engine,
+                       nlohmann::ordered_json& rows) {
+  for (const BenchTest& test : tests) {
+    if (test.n_gen == 0 || o.streams == 0) continue;
+    const StreamsTest streams{.streams = o.streams, .depth = test.depth, .n_gen = test.n_gen};
+    if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", streams.name(), streams.depth, o.repeats);
+    TERRACE_ASSIGN_OR_RETURN(const StreamsResult result,
+                             run_streams(engine, streams, o.repeats, run.bandwidth->best().gb_per_second));
+    if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
+    rows.push_back(with_run(engine, to_json(result)));
+  }
+  return {};
+}
+
+Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   Run run{engine, engine.parallel().n_workers(), std::nullopt};
@@ -224,13 +267,28 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
                              run_test(engine, test, {.repeats = o.repeats, .batch = o.model.batch}));
     results.push_back(std::move(result));
   }
-  if (o.output == Output::kMarkdown) {
-    print_table(run, results);
-    return {};
-  }
-  auto rows = nlohmann::ordered_json::array();
+  if (o.output == Output::kMarkdown) print_table(run, results);
   for (const BenchResult& result : results) rows.push_back(to_json(run, result));
-  print_json_line(rows);
+  return run_all_streams(o, tests, run, engine, rows);
+}
+
+// Of an engine of its own, opened and closed before another one is.
+Status run_engine_tests(const Options& o, const CommandContext& context, const std::vector<BenchTest>& tests,
+                        nlohmann::ordered_json& rows) {
+  ModelOptions model = o.model;
+  if (o.streams != 0) model.streams = o.streams + serve::kSpareStreams;
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(model, context.environment));
+  return run_tests(o, tests, *engine, rows);
+}
+
+Status run_serving_tests(const Options& o, const CommandContext& context, nlohmann::ordered_json& rows) {
+  if (!o.model.quiet) print_err("terrace: serving, {} times\n", o.repeats);
+  ServingTest test;
+  test.repeats = o.repeats;
+  test.streams = o.streams == 0 ? kServedStreams : o.streams;
+  TERRACE_ASSIGN_OR_RETURN(const ServingResult result, run_serving(o.model, context.environment, test));
+  if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
+  for (nlohmann::ordered_json& row : to_json(result)) rows.push_back(std::move(row));
   return {};
 }
 
@@ -249,9 +307,12 @@ Status run_bench(const CommandContext& context) {
   if (o.model.json) o.output = Output::kJson;
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<BenchTest> tests, read_tests(o));
-  if (tests.empty()) return run_limits(o);
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(o.model, context.environment));
-  return run_tests(o, tests, *engine);
+  if (tests.empty() && o.limits) TERRACE_RETURN_IF_ERROR(run_limits(o));
+  auto rows = nlohmann::ordered_json::array();
+  if (!tests.empty()) TERRACE_RETURN_IF_ERROR(run_engine_tests(o, context, tests, rows));
+  if (o.serving) TERRACE_RETURN_IF_ERROR(run_serving_tests(o, context, rows));
+  if (o.output == Output::kJson) print_json_line(rows);
+  return {};
 }
 
 }  // namespace terrace::app

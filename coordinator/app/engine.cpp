@@ -134,6 +134,9 @@ const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
 const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
+Engine::Made Engine::made_of() const {
+  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup()};
+}
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
   TERRACE_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));

@@ -16,9 +16,13 @@
 #include "common/threads/cpus.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/arch/trunk_options.h"
+#include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/leg.h"
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
+#include "kernels/executor/executor.h"
 
 namespace terrace::legs {
 class Dispatcher;
@@ -55,6 +59,15 @@ class Engine {
   // Who owns which expert, and how much each is used: for any thread.
   const legs::Dispatcher& dispatcher() const;
   double load_ms() const { return load_ms_; }
+
+  // What the trunk and the host leg are made of, for who measures parts of them. Borrowed.
+  struct Made {
+    const gguf::File& file;
+    const arch::TrunkOptions& trunk;
+    const std::vector<kernels::ExpertKernels>& experts;  // [n_layers]
+    legs::SlabLookup slabs;                              // of every expert of the file
+  };
+  Made made_of() const;
 
   // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not
   // whole.

@@ -153,7 +153,9 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
     } else {
       stopped = false;
       TERRACE_RETURN_IF_ERROR(shown.status());
+      const auto step_begin = Clock::now();
       TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, WantLogits::kLast));
+      result.decode_steps_ms += ms_between(step_begin, Clock::now());
     }
   }
   if (result.stop_reason != StopReason::kStop) shown.add(output.finish().text);

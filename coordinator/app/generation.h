@@ -39,7 +39,8 @@ struct Generation {
   StopReason stop_reason = StopReason::kLimit;
   std::uint64_t prompt_tokens = 0;
   double prompt_ms = 0;
-  double decode_ms = 0;  // from the first chosen token to the last
+  double decode_ms = 0;        // from the first chosen token to the last
+  double decode_steps_ms = 0;  // of it, in the trunk
 };
 
 // What can be done about a context of so many positions that is full: "raise --ctx-size", unless it is the model's own.

@@ -19,6 +19,7 @@
 #include "coordinator/app/served_model.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/http/server.h"
+#include "coordinator/serve/metrics/http_counts.h"
 #include "coordinator/serve/routes/replies.h"
 #include "coordinator/serve/routes/routes.h"
 
@@ -115,7 +116,11 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   make_room_for(options.max_connections, log);
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
-  http.on_served = [log](const serve::http::Served& served) { log_served(log, served); };
+  serve::HttpCounts counts;
+  http.on_served = [log, &counts](const serve::http::Served& served) {
+    log_served(log, served);
+    counts.add(served);
+  };
   http.log = log;
   http.unavailable = serve::http::Unavailable{.message = "Loading model", .retry_after_s = kRetryWhileLoading};
 
@@ -124,6 +129,7 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   std::unique_ptr<ServedModel> model;  // outlives the server, whose routes use it
   TERRACE_ASSIGN_OR_RETURN(const auto server, serve::http::Server::start(std::move(http), make_router(backend)));
   print_err("listening on {}\n", server->url());
+  backend.http_families = [&counts, &server] { return counts.families(server->counts()); };
   TERRACE_ASSIGN_OR_RETURN(model, ServedModel::load(options, environment, log, backend));
   server->set_unavailable(std::nullopt);
   log.info("ready: {} slots", options.slots);

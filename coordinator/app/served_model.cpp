@@ -21,7 +21,6 @@
 #include "common/security/random.h"
 #include "common/security/sha256.h"
 #include "coordinator/app/commit.h"
-#include "coordinator/app/engine.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/metrics/metrics.h"
@@ -34,13 +33,14 @@ namespace terrace::app {
 struct ServedModel::Parts {
   std::string hash;
   std::optional<text::jinja::Template> chat_template;
+  sampler::GrammarCache grammars;
   serve::api::Context context;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<serve::Scheduler> scheduler;
 
   // What the file says, before anything is loaded. The engine opens it once more.
   Status read(const ServeOptions& options, const Logger& log);
-  Status start(const ServeOptions& options, const Environment& environment);
+  Status start(const ServeOptions& options, const Environment& environment, const TrunkOf& trunk_of);
   void describe(const ServeOptions& options);
 };
 
@@ -90,9 +90,13 @@ std::uint64_t random_number() {
 }
 
 // What Prometheus reads; no step waits for it.
-serve::http::Reply metrics_reply(const serve::Scheduler& scheduler) {
+serve::http::Reply metrics_reply(const serve::Scheduler& scheduler, const serve::Backend& backend) {
   std::vector<metrics::Family> families = serve::scheduler_families(scheduler.status());
-  for (metrics::Family& family : metrics::process_families()) families.push_back(std::move(family));
+  const auto add = [&](std::vector<metrics::Family> more) {
+    for (metrics::Family& family : more) families.push_back(std::move(family));
+  };
+  if (backend.http_families) add(backend.http_families());
+  add(metrics::process_families());
   serve::http::Reply reply;
   reply.content_type = metrics::kTextType;
   reply.body = metrics::to_text(families);
@@ -127,7 +131,7 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
   return {};
 }
 
-Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment) {
+Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment, const TrunkOf& trunk_of) {
   const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
     TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
     context.model.n_context_trained = info.context;
@@ -137,6 +141,10 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
   ModelOptions model = options.model;
   model.streams = trunk_streams(options);
   TERRACE_ASSIGN_OR_RETURN(engine, Engine::open(model, environment, before_load));
+  arch::Trunk* trunk = &engine->trunk();
+  if (trunk_of) {
+    TERRACE_ASSIGN_OR_RETURN(trunk, trunk_of(*engine));
+  }
 
   serve::SchedulerOptions scheduling;
   scheduling.slots = options.slots;
@@ -149,13 +157,14 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
     if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
     return std::make_shared<ThreadAffinity>(std::move(*pinned));
   };
-  TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({engine->trunk(), *context.tokenizer, engine->ops(),
+  TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({*trunk, *context.tokenizer, engine->ops(),
                                                               engine->parallel(), &engine->board()},
                                                              std::move(scheduling)));
   return {};
 }
 
 void ServedModel::Parts::describe(const ServeOptions& options) {
+  context.grammars = &grammars;
   context.context_tokens = scheduler->context();
   context.n_slots = options.slots;
   context.sampling = options.sampling;
@@ -168,10 +177,11 @@ void ServedModel::Parts::describe(const ServeOptions& options) {
 }
 
 Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& options, const Environment& environment,
-                                                       const Logger& log, serve::Backend& backend) {
+                                                       const Logger& log, serve::Backend& backend,
+                                                       const TrunkOf& trunk_of) {
   auto parts = std::make_unique<Parts>();
   TERRACE_RETURN_IF_ERROR(parts->read(options, log));
-  TERRACE_RETURN_IF_ERROR(parts->start(options, environment));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, trunk_of));
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();
@@ -182,7 +192,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
   };
   backend.expert_use = &parts->engine->dispatcher().use();
   backend.slot_dir = options.slot_save_path;
-  backend.metrics = [scheduler = parts->scheduler.get()] { return metrics_reply(*scheduler); };
+  backend.metrics = [scheduler = parts->scheduler.get(), &backend] { return metrics_reply(*scheduler, backend); };
   return std::unique_ptr<ServedModel>(new ServedModel(std::move(parts)));
 }
 

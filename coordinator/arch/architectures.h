@@ -8,6 +8,7 @@
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
+#include "coordinator/arch/dense_groups.h"
 #include "coordinator/arch/trunk.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/routed_experts.h"
@@ -19,6 +20,7 @@ struct Architecture {
   Result<ModelInfo> (*describe)(const gguf::File& file, const TrunkOptions& options) = nullptr;
   Result<std::unique_ptr<Trunk>> (*make_trunk)(const gguf::File& file, const TrunkOptions& options,
                                                legs::RoutedExperts& experts, Parallel& parallel) = nullptr;
+  Result<DenseGroups> (*dense_groups)(const gguf::File& file, const TrunkOptions& options) = nullptr;
 };
 
 std::span<const Architecture> architectures();
@@ -31,5 +33,8 @@ Result<ModelInfo> describe(const gguf::File& file, const TrunkOptions& options);
 // The file's trunk over `experts`. `file`, `experts` and `parallel` outlive it. Errors as describe().
 Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOptions& options,
                                           legs::RoutedExperts& experts, Parallel& parallel);
+
+// The matrices of that trunk, as it multiplies with them. Errors as describe().
+Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options);
 
 }  // namespace terrace::arch

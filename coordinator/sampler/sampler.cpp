@@ -59,16 +59,21 @@ double uniform(std::uint64_t seed, std::uint64_t token_index) {
 
 }  // namespace
 
+SamplerMemory::SamplerMemory(std::size_t vocab_size)
+    : keys_(vocab_size), scaled_(vocab_size), weights_(vocab_size), counts_(vocab_size) {}
+
 Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
                  std::vector<LogitBias> biases)
-    : options_(options), ops_(ops), biases_(std::move(biases)) {
+    : Sampler(options, vocab_size, ops, std::move(biases), NoMemory()) {
+  own_ = std::make_unique<SamplerMemory>(vocab_size);
+}
+
+Sampler::Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
+                 std::vector<LogitBias> biases, NoMemory)
+    : options_(options), ops_(ops), biases_(std::move(biases)), vocab_size_(vocab_size) {
   TERRACE_CHECK(validate(options).ok(), "sampling options that were not validated");
   TERRACE_CHECK(vocab_size >= 1 && vocab_size < kSign, "a vocabulary size out of range");
   TERRACE_CHECK(validate(biases_, vocab_size).ok(), "biases that were not validated");
-  keys_.resize(vocab_size);
-  scaled_.resize(vocab_size);
-  weights_.resize(vocab_size);
-  if (has_penalties()) counts_.resize(vocab_size, 0);
 }
 
 bool Sampler::has_penalties() const {
@@ -78,7 +83,15 @@ bool Sampler::has_penalties() const {
 
 Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_t token_index,
                                      std::span<const std::int32_t> history, Mask mask) {
-  const std::size_t vocab_size = keys_.size();
+  TERRACE_CHECK(own_ != nullptr, "a sampler without memory of its own");
+  return sample(logits, token_index, history, mask, *own_);
+}
+
+Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_t token_index,
+                                     std::span<const std::int32_t> history, Mask mask, SamplerMemory& memory) {
+  const std::size_t vocab_size = vocab_size_;
+  memory_ = &memory;
+  TERRACE_CHECK(memory.keys_.size() == vocab_size, "memory for another vocabulary");
   TERRACE_CHECK(logits.size() == vocab_size, "logits of another vocabulary");
   TERRACE_CHECK(mask.empty() || mask.size() == (vocab_size + 63) / 64, "a mask of another vocabulary");
   TERRACE_RETURN_IF_ERROR(check_finite(logits));
@@ -86,11 +99,12 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_
   if (is_greedy && !has_penalties() && biases_.empty() && mask.empty())
     return static_cast<std::int32_t>(ops_.largest(logits.data(), vocab_size));  // the first of equal ones
 
-  for (std::size_t id = 0; id < vocab_size; ++id) keys_[id] = key_of(logits[id], id);
+  for (std::size_t id = 0; id < vocab_size; ++id) memory_->keys_[id] = key_of(logits[id], id);
   TERRACE_RETURN_IF_ERROR(add_biases(logits, mask));
   if (has_penalties()) TERRACE_RETURN_IF_ERROR(penalise(vocab_size, history, mask));
   TERRACE_ASSIGN_OR_RETURN(std::size_t n, gather_candidates(mask));
-  if (is_greedy) return id_of(*std::min_element(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(n)));
+  if (is_greedy)
+    return id_of(*std::min_element(memory_->keys_.begin(), memory_->keys_.begin() + static_cast<std::ptrdiff_t>(n)));
 
   n = sort_candidates(n);
   weigh(n, 1.0f);  // the two filters look at the distribution before the temperature
@@ -111,12 +125,12 @@ Status Sampler::add_biases(std::span<const float> logits, Mask mask) {
     const auto id = static_cast<std::size_t>(bias.token);
     if (!is_candidate(mask, id)) continue;
     if (bias.bias <= LogitBias::kBan) {
-      keys_[id] = kBanned;
+      memory_->keys_[id] = kBanned;
       continue;
     }
     const float logit = logits[id] + bias.bias;
     if (!is_finite(logit)) return not_finite(id, logit, " after its bias");
-    keys_[id] = key_of(logit, id);
+    memory_->keys_[id] = key_of(logit, id);
   }
   return {};
 }
@@ -130,35 +144,35 @@ Status Sampler::penalise(std::size_t vocab_size, std::span<const std::int32_t> h
       return Error(ErrorCode::kInvalidArgument,
                    fmt::format("the history holds token {}; the vocabulary has 0 to {}", id, vocab_size - 1));
   }
-  for (const std::int32_t id : history) ++counts_[static_cast<std::size_t>(id)];
+  for (const std::int32_t id : history) ++memory_->counts_[static_cast<std::size_t>(id)];
 
   Status status;
   for (const std::int32_t token : history) {
     const auto id = static_cast<std::size_t>(token);
-    const std::uint32_t count = std::exchange(counts_[id], 0);
+    const std::uint32_t count = std::exchange(memory_->counts_[id], 0);
     if (count == 0) continue;  // done at its first place
-    if (keys_[id] == kBanned || !is_candidate(mask, id)) continue;
-    float logit = logit_of(keys_[id]);
+    if (memory_->keys_[id] == kBanned || !is_candidate(mask, id)) continue;
+    float logit = logit_of(memory_->keys_[id]);
     logit = logit > 0.0f ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     logit -= static_cast<float>(count) * options_.frequency_penalty + options_.presence_penalty;
     if (status.ok() && !is_finite(logit)) status = not_finite(id, logit, " after its penalties");
-    keys_[id] = key_of(logit, id);
+    memory_->keys_[id] = key_of(logit, id);
   }
   return status;
 }
 
-// Moves the keys of the candidates to the beginning of keys_, ids rising, and returns how many there are.
+// Moves the keys of the candidates to the beginning of memory_->keys_, ids rising, and returns how many there are.
 Result<std::size_t> Sampler::gather_candidates(Mask mask) {
-  std::size_t n = keys_.size();
+  std::size_t n = memory_->keys_.size();
   if (!mask.empty()) {
     n = 0;
     for (std::size_t word = 0; word < mask.size(); ++word)
       for (std::uint64_t bits = mask[word]; bits != 0; bits &= bits - 1)
-        keys_[n++] = keys_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
+        memory_->keys_[n++] = memory_->keys_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
   }
   if (!biases_.empty()) {
-    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(n);
-    n = static_cast<std::size_t>(std::remove(keys_.begin(), end, kBanned) - keys_.begin());
+    const auto end = memory_->keys_.begin() + static_cast<std::ptrdiff_t>(n);
+    n = static_cast<std::size_t>(std::remove(memory_->keys_.begin(), end, kBanned) - memory_->keys_.begin());
   }
   if (n == 0)
     return Error(ErrorCode::kRefused, mask.empty()
@@ -167,11 +181,12 @@ Result<std::size_t> Sampler::gather_candidates(Mask mask) {
   return n;
 }
 
-// Sorts as many of the first n candidates as can matter to the beginning of keys_, and returns how many those are.
+// Sorts as many of the first n candidates as can matter to the beginning of memory_->keys_, and returns how many those
+// are.
 std::size_t Sampler::sort_candidates(std::size_t n) {
   n = drop_hopeless(n);
   const std::size_t n_kept = options_.top_k == 0 ? n : std::min(n, static_cast<std::size_t>(options_.top_k));
-  const auto at = [this](std::size_t i) { return keys_.begin() + static_cast<std::ptrdiff_t>(i); };
+  const auto at = [this](std::size_t i) { return memory_->keys_.begin() + static_cast<std::ptrdiff_t>(i); };
   if (n_kept == n)
     std::sort(at(0), at(n));
   else
@@ -187,7 +202,7 @@ std::size_t Sampler::drop_hopeless(std::size_t n) {
   constexpr float kLeastMinP = 1e-30f;
   constexpr double kMargin = 0.01;
   if (options_.top_p < 1.0f || options_.min_p < kLeastMinP) return n;
-  const auto keys = std::span(keys_).first(n);
+  const auto keys = std::span(memory_->keys_).first(n);
   const double best = logit_of(*std::ranges::min_element(keys));
   const double bound = best + std::log(static_cast<double>(options_.min_p)) - kMargin;
   const auto kept =
@@ -195,38 +210,38 @@ std::size_t Sampler::drop_hopeless(std::size_t n) {
   return static_cast<std::size_t>(kept - keys.begin());
 }
 
-// weights_[i] = EXP((l_i - l_0) / temperature) for the first n candidates.
+// memory_->weights_[i] = EXP((l_i - l_0) / temperature) for the first n candidates.
 void Sampler::weigh(std::size_t n, float temperature) {
-  const float best = logit_of(keys_[0]);
-  for (std::size_t i = 0; i < n; ++i) scaled_[i] = (logit_of(keys_[i]) - best) / temperature;
-  ops_.exp(scaled_.data(), n, weights_.data());
+  const float best = logit_of(memory_->keys_[0]);
+  for (std::size_t i = 0; i < n; ++i) memory_->scaled_[i] = (logit_of(memory_->keys_[i]) - best) / temperature;
+  ops_.exp(memory_->scaled_.data(), n, memory_->weights_.data());
 }
 
 std::size_t Sampler::apply_top_p(std::size_t n) const {
   if (options_.top_p >= 1.0f) return n;
-  const double target = static_cast<double>(options_.top_p) * sum(std::span(weights_).first(n));
+  const double target = static_cast<double>(options_.top_p) * sum(std::span(memory_->weights_).first(n));
   double reached = 0.0;
   for (std::size_t i = 0; i < n; ++i) {
-    reached += static_cast<double>(weights_[i]);
+    reached += static_cast<double>(memory_->weights_[i]);
     if (reached >= target) return i + 1;
   }
   return n;
 }
 
 std::size_t Sampler::apply_min_p(std::size_t n) const {
-  const auto weights = std::span(weights_).first(n);
+  const auto weights = std::span(memory_->weights_).first(n);
   const auto below = [this](float weight) { return weight < options_.min_p; };
   return static_cast<std::size_t>(std::ranges::find_if(weights, below) - weights.begin());
 }
 
 std::int32_t Sampler::draw(std::size_t n, std::uint64_t token_index) const {
-  const double target = uniform(options_.seed, token_index) * sum(std::span(weights_).first(n));
+  const double target = uniform(options_.seed, token_index) * sum(std::span(memory_->weights_).first(n));
   double reached = 0.0;
   for (std::size_t i = 0; i < n; ++i) {
-    reached += static_cast<double>(weights_[i]);
-    if (reached > target) return id_of(keys_[i]);
+    reached += static_cast<double>(memory_->weights_[i]);
+    if (reached > target) return id_of(memory_->keys_[i]);
   }
-  return id_of(keys_[n - 1]);  // u * V may round up to V
+  return id_of(memory_->keys_[n - 1]);  // u * V may round up to V
 }
 
 }  // namespace terrace::sampler

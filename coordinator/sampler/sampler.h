@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -54,13 +55,31 @@ Status validate(const SamplingOptions& options);
 // kInvalidArgument: a token beyond the vocabulary or named twice, a bias out of range; names both.
 Status validate(std::span<const LogitBias> biases, std::size_t vocab_size);
 
-// One per request: memory for one vocabulary. After construction sample() allocates nothing.
+// What choosing one token needs of memory, some 16 bytes a token of the vocabulary: for samplers that take turns.
+class SamplerMemory {
+ public:
+  explicit SamplerMemory(std::size_t vocab_size);
+
+ private:
+  friend class Sampler;
+  std::vector<std::uint64_t> keys_;    // [vocab_size] candidates as sortable keys, see sampler.cpp
+  std::vector<float> scaled_;          // [vocab_size] what EXP is taken of
+  std::vector<float> weights_;         // [vocab_size]
+  std::vector<std::uint32_t> counts_;  // [vocab_size] all 0 between calls
+};
+
+// One per request. After construction sample() allocates nothing.
 // Threads: one call at a time.
 class Sampler {
  public:
-  // `options` and `biases` must be valid; vocab_size >= 1, below 2^31; `ops` is any table, all choose alike.
+  // With memory of its own. `options` and `biases` must be valid; vocab_size >= 1, below 2^31; `ops` is any table, all
+  // choose alike.
   Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
           std::vector<LogitBias> biases = {});
+  // Without: each call brings some. Costs nothing that grows with the vocabulary.
+  struct NoMemory {};
+  Sampler(const SamplingOptions& options, std::size_t vocab_size, const kernels::Ops& ops,
+          std::vector<LogitBias> biases, NoMemory);
 
   // The token chosen for place `token_index` of the sequence.
   //   logits   [vocab_size] borrowed for the call
@@ -73,6 +92,10 @@ class Sampler {
   //         kRefused, no token is a candidate.
   Result<std::int32_t> sample(std::span<const float> logits, std::uint64_t token_index,
                               std::span<const std::int32_t> history, std::span<const std::uint64_t> mask = {});
+  // The same in memory for this vocabulary, which nobody else uses meanwhile: what it held before does not matter.
+  Result<std::int32_t> sample(std::span<const float> logits, std::uint64_t token_index,
+                              std::span<const std::int32_t> history, std::span<const std::uint64_t> mask,
+                              SamplerMemory& memory);
 
  private:
   using Mask = std::span<const std::uint64_t>;
@@ -91,10 +114,9 @@ class Sampler {
   SamplingOptions options_;
   kernels::Ops ops_;
   std::vector<LogitBias> biases_;
-  std::vector<std::uint64_t> keys_;    // [vocab_size] candidates as sortable keys, see sampler.cpp
-  std::vector<float> scaled_;          // [vocab_size] what EXP is taken of
-  std::vector<float> weights_;         // [vocab_size]
-  std::vector<std::uint32_t> counts_;  // [vocab_size] all 0 between calls; empty without penalties
+  std::size_t vocab_size_;
+  std::unique_ptr<SamplerMemory> own_;  // null: each call brings it
+  SamplerMemory* memory_ = nullptr;     // of the call
 };
 
 }  // namespace terrace::sampler

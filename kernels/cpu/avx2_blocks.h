@@ -80,13 +80,14 @@ struct BlockKernel {
     for (int i = 0; i < kRows; ++i)
       w[i] = reinterpret_cast<const Block*>(args.w + tile.row(i) * args.w_row_bytes) + first_block;
 
+    const bool reads_memory = tile.reads_memory();
     __m128 acc = first_block == 0 ? _mm_setzero_ps() : load_tile(args, tile);
     for (std::size_t c = 0; c < n_blocks; ++c) {
       __m256i sum[4];
       __m128i min_sum[4];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
-        if (kXs == 1) prefetch_stream<sizeof(Block)>(w[i] + c);
+        if (reads_memory) prefetch_stream<sizeof(Block), kRows>(w[i] + c);
         const typename Type::Head head = Type::head(w[i][c]);
         __m256i* row_sum = sum + i * kXs;
 #pragma GCC unroll 4

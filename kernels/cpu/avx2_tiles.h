@@ -5,7 +5,10 @@
 //   n_x - j >= 3    1 weight row  x 4 x rows     a weight block is unpacked once for four x rows
 //   n_x - j == 2    2 weight rows x 2 x rows
 //   n_x - j == 1    4 weight rows x 1 x row      the memory-bound case, its weight rows a quarter of the panel apart:
-//                                                four long streams, each prefetched
+//                                                four long streams; of two x rows, two
+//
+// The first x tile of a panel finds its weights in memory, where decoding a few streams is bound by it too, and asks
+// for them ahead; further tiles find them in the cache.
 //
 // At the edges a tile's missing rows repeat its last row, and their results are not stored: every result is computed
 // by the same operations in the same order whatever tile it falls into (P4).
@@ -45,6 +48,7 @@ struct Tile {
 
   std::size_t row_or_beyond(int i) const { return first_row + static_cast<std::size_t>(i) * row_step; }
   std::size_t row(int i) const { return row_or_beyond(i) < end_row ? row_or_beyond(i) : end_row - 1; }
+  bool reads_memory() const { return first_x == 0; }
   std::size_t x(int j) const { return first_x + j < end_x ? first_x + j : end_x - 1; }
 };
 
@@ -66,16 +70,15 @@ inline __m128 load_tile(const DotArgs& args, const Tile<kRows, kXs>& tile) {
   return _mm_load_ps(result);
 }
 
-// Calls dot_tile for the tiles of one x tile, from tile.first_row to tile.end_row. With one x row memory is the limit,
-// and the hardware follows streams page by page, so a tile's rows are as far apart as can be: then each of its four
-// streams goes on from row to row through its quarter of the panel. (Rows side by side start four streams anew with
+// Calls dot_tile for the tiles of one x tile, from tile.first_row to tile.end_row. With one x row, or two, memory is
+// the limit, and the hardware follows streams page by page, so a tile's rows are as far apart as can be: then each of
+// its streams goes on from row to row through its part of the panel. (Rows side by side start four streams anew with
 // every tile: on a Xeon of 2023 that reads at 0.6 of the bandwidth, a quarter apart at 0.8.)
 template <int kRows, int kXs, class DotTile>
 void for_each_tile(Tile<kRows, kXs> tile, const DotTile& dot_tile) {
   const std::size_t n_tiles = (tile.end_row - tile.first_row + kRows - 1) / kRows;
-  const std::size_t next = kXs == 1 ? 1 : kRows;
-  tile.row_step = kXs == 1 ? n_tiles : 1;
-  for (std::size_t t = 0; t < n_tiles; ++t, tile.first_row += next) dot_tile(tile);
+  tile.row_step = n_tiles;
+  for (std::size_t t = 0; t < n_tiles; ++t, ++tile.first_row) dot_tile(tile);
 }
 
 // Calls kernel.x_tile<kRows, kXs>(first x row, first weight row, end of the weight rows) for every x tile of every
@@ -105,8 +108,9 @@ void for_each_x_tile(const DotArgs& args, const Kernel& kernel) {
 // one page ahead.
 inline constexpr std::size_t kPageBytes = 4096;
 
-// Weights of blocks: as far as 12 lines of each of the four streams, 48 in flight.
-inline constexpr std::size_t kStreamAhead = 768;
+// Weights of blocks: as far as 12 lines of each of four streams, 48 in flight; of fewer streams as many more of each.
+template <int kStreams>
+inline constexpr std::size_t kStreamAhead = 4 * 768 / kStreams;
 
 // Asks for the kBytes that lie `ahead` bytes after `from`. Prefetches do not fault, so the address may lie beyond the
 // tensor; it is computed as a number since a pointer could not. Always inlined: GCC 12 takes a function that only
@@ -118,10 +122,10 @@ template <std::size_t kBytes, decltype(_MM_HINT_T0) kHint>
     _mm_prefetch(reinterpret_cast<const char*>(first + offset), kHint);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// The next kBytes of one of a tile's streams.
-template <std::size_t kBytes>
+// The next kBytes of one of a tile's kStreams streams.
+template <std::size_t kBytes, int kStreams>
 [[gnu::always_inline]] inline void prefetch_stream(const void* from) {
-  prefetch_ahead<kBytes, _MM_HINT_T0>(from, kStreamAhead);
+  prefetch_ahead<kBytes, _MM_HINT_T0>(from, kStreamAhead<kStreams>);
 }
 
 }  // namespace

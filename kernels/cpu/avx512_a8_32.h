@@ -39,11 +39,11 @@ struct TypeOf32 {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n) {
+  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
     __m512i of_result[4];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
-      if (kXs == 1) prefetch_stream<kQuadBlocks * sizeof(Block)>(w[i]);
+      if (ahead) prefetch_stream<kQuadBlocks * sizeof(Block), kRows>(w[i]);
       const auto codes = Derived::unpack(w[i], n);
 #pragma GCC unroll 4
       for (int j = 0; j < kXs; ++j)

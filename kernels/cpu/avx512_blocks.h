@@ -31,8 +31,9 @@ struct QuadSums {
 //   XQuad                                                        what is prepared once from four blocks of an x row
 //   static void prepare(const XBlock* x, int n, XQuad&)          n blocks, 1..4; the rest is set to zeros
 //   template <int kRows, int kXs>
-//   static QuadSums sums(const Block* const* w, const XQuad* const* x, int n)
-//                                                                of blocks w[row][0 .. n); reads none behind them
+//   static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead)
+//                                                                of blocks w[row][0 .. n); reads none behind them, but
+//                                                                asks for those that follow if `ahead`
 //   static const void* scale_bytes(const Block*)                 16 bytes of the block, of which
 //   kScaleElement                                                element 0 holds d (and then dmin) or element 3 d last
 template <class Type>
@@ -90,23 +91,24 @@ struct QuadKernel {
       w[i] = reinterpret_cast<const Block*>(args.w + tile.row(i) * args.w_row_bytes) + first_block;
 
     __m128 acc = first_block == 0 ? _mm_setzero_ps() : load_tile(args, tile);
+    const bool ahead = tile.reads_memory();
     const std::size_t n_quads = n_blocks / kQuadBlocks;
     for (std::size_t q = 0; q < n_quads; ++q) {
-      acc = add_quad<kRows, kXs>(acc, w, x, q, kQuadBlocks);
+      acc = add_quad<kRows, kXs>(acc, w, x, q, kQuadBlocks, ahead);
       for (int i = 0; i < kRows; ++i) w[i] += kQuadBlocks;
     }
     const int rest = static_cast<int>(n_blocks % kQuadBlocks);
-    if (rest != 0) acc = add_quad<kRows, kXs>(acc, w, x, n_quads, rest);
+    if (rest != 0) acc = add_quad<kRows, kXs>(acc, w, x, n_quads, rest, ahead);
     store_tile(args, tile, acc);
   }
 
   template <int kRows, int kXs>
   [[gnu::always_inline]] static __m128 add_quad(__m128 acc, const Block* const* w, const XSpan<kXs>& x,
-                                                std::size_t quad, int n) {
+                                                std::size_t quad, int n, bool ahead) {
     const XQuad* x_quads[kXs];
 #pragma GCC unroll 4
     for (int j = 0; j < kXs; ++j) x_quads[j] = &x.quads[j][quad];
-    const __m512 v = values(scale_words<kRows>(w, n), x.d[quad], Type::template sums<kRows, kXs>(w, x_quads, n));
+    const __m512 v = values(scale_words<kRows>(w, n), x.d[quad], Type::template sums<kRows, kXs>(w, x_quads, n, ahead));
     acc = _mm_add_ps(acc, _mm512_castps512_ps128(v));
     if (n > 1) acc = _mm_add_ps(acc, _mm512_extractf32x4_ps(v, 1));
     if (n > 2) acc = _mm_add_ps(acc, _mm512_extractf32x4_ps(v, 2));

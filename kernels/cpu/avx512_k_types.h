@@ -33,13 +33,15 @@ struct KType {
 
   template <int kRows, int kXs, class Head>
   [[gnu::always_inline]] static __m512i block_sums(const Block* const* w, const Head* heads, const XQuad* const* x,
-                                                   int n) {
+                                                   int n, bool ahead) {
     __m512i of_block[kQuadBlocks];
 #pragma GCC unroll 4
     for (int b = 0; b < kQuadBlocks; ++b) {
       of_block[b] = _mm512_setzero_si512();
       if (b >= n) continue;
-      if (kXs == 1) prefetch_stream<kQuadBlocks * sizeof(Block)>(w[b]);
+      // A part of each row's next quad with each block, so that the requests are spread.
+      constexpr int kBlocks = kRows;  // of the quad, in a fourth of all rows' requests
+      if (ahead) prefetch_stream<kBlocks * sizeof(Block), kRows>(w[b * kRows / 4] + b % (4 / kRows) * kBlocks);
       __m512i of_result[4];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
@@ -135,7 +137,7 @@ struct KTypeWithMins : KType<Derived, BlockType, XQuadWithMins> {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n) {
+  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
     HeadWithMins head[kRows];
     __m512i min_sum[4];
 #pragma GCC unroll 4
@@ -145,7 +147,7 @@ struct KTypeWithMins : KType<Derived, BlockType, XQuadWithMins> {
       for (int j = 0; j < kXs; ++j)
         min_sum[i * kXs + j] = _mm512_madd_epi16(head[i].mins, _mm512_load_si512(x[j]->sums));
     }
-    return {KTypeWithMins::template block_sums<kRows, kXs>(w, head, x, n), sum_elements(min_sum)};
+    return {KTypeWithMins::template block_sums<kRows, kXs>(w, head, x, n, ahead), sum_elements(min_sum)};
   }
 };
 
@@ -209,11 +211,11 @@ struct KTypeWithOffset : KType<Derived, BlockType, XQuadWithOffset> {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n) {
+  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
     typename Derived::Head head[kRows];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) head[i] = Derived::heads(w[i], n);
-    const __m512i sums = KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n);
+    const __m512i sums = KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n, ahead);
     return {_mm512_srai_epi32(sums, Derived::kSumShift), _mm512_setzero_si512()};
   }
 };

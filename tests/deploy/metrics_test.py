@@ -122,6 +122,7 @@ class Server(unittest.TestCase):
             "terrace_first_token_seconds_count": 1,
             'terrace_first_token_seconds_bucket{le="+Inf"}': 1,
             "terrace_token_seconds_count": 7,
+            'terrace_http_requests_total{route="/completion",status="200"}': 1,
         }.items():
             self.assertEqual(value(text, sample), expected, sample)
         self.assertGreater(value(text, 'terrace_leg_pairs_total{leg="host",kind="host"}'), 0)

@@ -1,6 +1,8 @@
 // `terrace bench`: what it prints and what it refuses. No time is asserted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/e2e/support/cli.h"
 #include "tests/e2e/support/node_process.h"
 #include "tests/e2e/support/random_model.h"
@@ -95,6 +97,77 @@ TEST(Bench, DecodeRow_WeightsAreTheModelsStepTimesSteps) {
     return row["weight_gb_per_second"].get<double>() / row["share_of_bandwidth"].get<double>();
   };
   EXPECT_NEAR(bandwidth(rows[0]) / bandwidth(rows[1]), 1, 1e-9) << "one measurement serves the whole run";
+}
+
+// Streams share what they read, so a step reads less than each alone; and the bound is what its terms say.
+TEST(Bench, Streams_OneRowMore_WithTheTermsOfItsBound) {
+  const ordered_json rows = bench_json({"-p", "0", "-n", "3", "--streams", "4"});
+  ASSERT_EQ(rows.size(), 2u);
+  expect_row(rows[0], true);
+  const ordered_json& row = rows[1];
+  expect_shape(row, {{"test", "string"},
+                     {"streams", "number"},
+                     {"depth", "number"},
+                     {"n_prompt", "number"},
+                     {"n_gen", "number"},
+                     {"tokens_per_second", "number"},
+                     {"tokens_per_second_stddev", "number"},
+                     {"one_stream_tokens_per_second", "number"},
+                     {"one_stream_tokens_per_second_stddev", "number"},
+                     {"times_one_stream", "number"},
+                     {"step_ms", "number"},
+                     {"scheduler_us_per_step", "number"},
+                     {"one_stream_scheduler_us_per_step", "number"},
+                     {"distinct_experts_per_layer", "number"},
+                     {"weight_bytes_per_step", "number"},
+                     {"weight_gb_per_second", "number"},
+                     {"share_of_bandwidth", "number"},
+                     {"bound", "object"},
+                     {"share_of_bound", "number"},
+                     {"model", "string"},
+                     {"threads", "number"},
+                     {"cpus", "array"},
+                     {"waiting", "string"},
+                     {"isa", "string"},
+                     {"commit", "string"}});
+  EXPECT_EQ(row["test"], "tg3x4");
+  EXPECT_EQ(row["streams"], 4);
+  // 4 of 32 experts a row and layer: one row's at least, four rows' at most.
+  EXPECT_GE(row["distinct_experts_per_layer"], 4.0);
+  EXPECT_LE(row["distinct_experts_per_layer"], 16.0);
+  const double one_step =
+      rows[0]["weight_gb_per_second"].get<double>() * 1e9 / rows[0]["tokens_per_second"].get<double>();
+  EXPECT_GT(row["weight_bytes_per_step"], one_step);
+  EXPECT_LT(row["weight_bytes_per_step"], 4 * one_step);
+  const ordered_json& bound = row["bound"];
+  EXPECT_GT(bound["kernels_ms"], 0);
+  const double limit_ms = std::max(bound["weights_ms"].get<double>(), bound["kernels_ms"].get<double>());
+  EXPECT_NEAR(bound["tokens_per_second"].get<double>() * limit_ms, 4000, 1e-6);
+  EXPECT_NEAR(row["share_of_bound"].get<double>() * bound["tokens_per_second"].get<double>(),
+              row["tokens_per_second"].get<double>(), 1e-6);
+}
+
+TEST(Bench, Streams_BeyondTheContext_AreRefusedWithNumbers) {
+  const Outcome run = run_terrace(bench({"-p", "0", "-n", "4", "--streams", "2", "--ctx-size", "64"}), 1);
+  EXPECT_EQ(count(run.err, "tg4x2 at depth 0 needs 261 positions and the context holds 64"), 1u) << run.err;
+  EXPECT_EQ(count(run_terrace(bench({"--streams", "1"}), 2).err, "--streams 1: give 2 or more"), 1u);
+}
+
+// Of real parts: the scheduler, the HTTP server and a client of it.
+TEST(Bench, Serving_ARowAFigure_WithItsTerms) {
+  const ordered_json rows = bench_json({"-p", "0", "-n", "0", "--serving", "--streams", "3", "-r", "1"});
+  ASSERT_EQ(rows.size(), 4u);
+  const std::vector<std::string> tests = {"first_token_beside_streams", "mixed_step", "token_cost", "shared_prefix"};
+  for (std::size_t i = 0; i < tests.size(); ++i) {
+    EXPECT_EQ(rows[i]["test"], tests[i]);
+    EXPECT_EQ(rows[i]["model"], "demo-story-42m-q4_k_m.gguf");
+    EXPECT_TRUE(rows[i]["ratio"].is_number()) << rows[i];
+  }
+  EXPECT_GT(rows[0]["longest_mixed_step_ms"], 0) << "a prompt came beside a stream";
+  for (const char* term : {"mixed_step_ms", "decode_step_ms", "chunk_ms"}) EXPECT_GT(rows[1][term], 0) << term;
+  for (const char* term : {"generate_us", "serve_us", "generate_outside_trunk_us", "serve_outside_trunk_us"})
+    EXPECT_GT(rows[2][term], 0) << term;
+  for (const char* term : {"first_token_ms", "new_tokens_ms"}) EXPECT_GT(rows[3][term], 0) << term;
 }
 
 TEST(Bench, ZeroLeavesATestOut) {

@@ -332,4 +332,15 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
       std::make_unique<Qwen3MoeTrunk>(std::move(model), options, ops, std::move(card), experts, parallel));
 }
 
+Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const Model model, read_model(file, options));
+  DenseGroups groups;
+  for (const Layer& layer : model.tensors.layers) {
+    const GqaWeights& a = layer.attention;
+    groups.layers.push_back({{a.q, a.k, a.v}, {a.output}, {layer.router}});
+  }
+  groups.head = {model.tensors.head};
+  return groups;
+}
+
 }  // namespace terrace::arch::qwen3moe

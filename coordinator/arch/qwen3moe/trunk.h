@@ -7,6 +7,7 @@
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
+#include "coordinator/arch/dense_groups.h"
 #include "coordinator/arch/trunk.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/routed_experts.h"
@@ -20,5 +21,8 @@ Result<ModelInfo> describe(const gguf::File& file, const TrunkOptions& options);
 // `file`, `experts` and `parallel` outlive the trunk. Errors as describe().
 Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOptions& options,
                                           legs::RoutedExperts& experts, Parallel& parallel);
+
+// What that trunk multiplies with. Errors as describe().
+Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options);
 
 }  // namespace terrace::arch::qwen3moe

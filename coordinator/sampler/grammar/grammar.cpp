@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "coordinator/sampler/grammar/automaton.h"
+#include "coordinator/sampler/grammar/follower.h"
 #include "coordinator/sampler/grammar/gbnf.h"
 #include "coordinator/sampler/grammar/json_schema.h"
 #include "coordinator/sampler/grammar/state_sets.h"
@@ -30,6 +31,14 @@ Result<std::shared_ptr<const Grammar>> make(const grammar::Rules& rules) {
 Grammar::Grammar(std::unique_ptr<const grammar::Automaton> automaton) : automaton_(std::move(automaton)) {}
 Grammar::~Grammar() = default;
 
+std::shared_ptr<grammar::Follower> Grammar::follower(std::shared_ptr<const VocabularyTrie> vocabulary) const {
+  const std::lock_guard lock(mutex_);
+  if (follower_ != nullptr && follower_->shared_vocabulary() == vocabulary) return follower_;
+  auto made = std::make_shared<grammar::Follower>(*automaton_, std::move(vocabulary));
+  if (follower_ == nullptr) follower_ = made;
+  return made;
+}
+
 Result<std::shared_ptr<const Grammar>> Grammar::from_gbnf(std::string_view text) {
   TERRACE_ASSIGN_OR_RETURN(const grammar::Rules rules, grammar::parse_gbnf(text));
   return make(rules);
@@ -40,6 +49,6 @@ Result<std::shared_ptr<const Grammar>> Grammar::from_json_schema(std::string_vie
   return make(rules);
 }
 
-std::shared_ptr<const Grammar> Grammar::json_object() { return from_json_schema(R"({"type": "object"})").value(); }
+std::shared_ptr<const Grammar> Grammar::json_object() { return from_json_schema(kAnyObject).value(); }
 
 }  // namespace terrace::sampler

@@ -1,7 +1,7 @@
 // Constrained sampling: a grammar says which texts are allowed, and at each token which tokens may follow.
 //
-// Grammar       what is allowed, compiled to a pushdown automaton over bytes. Immutable: one for all streams of a
-// request. GrammarState  where one stream stands in it. Per token: allowed_tokens() -> Sampler::sample(..., mask) ->
+// Grammar       what is allowed, compiled to a pushdown automaton over bytes. One for all streams that want the same.
+// GrammarState  where one stream stands in it. Per token: allowed_tokens() -> Sampler::sample(..., mask) ->
 // accept().
 //
 //   TERRACE_ASSIGN_OR_RETURN(auto grammar, Grammar::from_json_schema(R"({"type": "integer"})"));
@@ -23,8 +23,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "coordinator/sampler/grammar/vocabulary_trie.h"
@@ -33,8 +35,8 @@ namespace terrace::sampler {
 
 namespace grammar {
 class Automaton;
-class StateSets;
-class TokenMasks;
+class Follower;
+struct FollowerPlace;
 }  // namespace grammar
 
 class Grammar {
@@ -58,20 +60,27 @@ class Grammar {
 
   // Any JSON object (`response_format` json_object).
   static std::shared_ptr<const Grammar> json_object();
+  static constexpr std::string_view kAnyObject = R"({"type": "object"})";  // its schema
 
   const grammar::Automaton& automaton() const { return *automaton_; }
+
+  // What streams over this vocabulary share: of the first vocabulary that asks, one for all, which stays with the
+  // grammar; of another one, a new one. Any thread.
+  std::shared_ptr<grammar::Follower> follower(std::shared_ptr<const VocabularyTrie> vocabulary) const;
 
   explicit Grammar(std::unique_ptr<const grammar::Automaton> automaton);  // from the functions above
   ~Grammar();
 
  private:
   std::unique_ptr<const grammar::Automaton> automaton_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<grammar::Follower> follower_;  // null until a stream follows
 };
 
 // One stream's place in its grammar. Movable, not copyable; a second choice of a request begins its own.
-// Cost: masks are kept by place, so that a stream that stays in one place (inside a string) pays once; memory is
-// bounded and forgotten places are found again. Nothing is allocated for a place already seen. Threads: one call at a
-// time.
+// Cost: masks are kept by place, for all streams of the grammar, so that one that stays in a place (inside a string),
+// or comes where another one was, does not pay for it again; memory is bounded and forgotten places are found again.
+// Nothing is allocated for a place already seen. Threads: one call at a time; streams of one grammar on any.
 class GrammarState {
  public:
   GrammarState(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const VocabularyTrie> vocabulary);
@@ -98,12 +107,12 @@ class GrammarState {
   bool ended() const { return ended_; }
 
  private:
-  void forget();
+  void leave();
+  bool follow_alone();
   std::shared_ptr<const Grammar> grammar_;
-  std::shared_ptr<const VocabularyTrie> vocabulary_;
-  std::unique_ptr<grammar::StateSets> sets_;
-  std::unique_ptr<grammar::TokenMasks> masks_;
-  std::uint32_t current_ = 0;  // a set of sets_
+  std::shared_ptr<grammar::Follower> follower_;
+  std::unique_ptr<grammar::FollowerPlace> place_;
+  std::vector<std::uint64_t> mask_;  // [mask_words()]
   bool ended_ = false;
 };
 

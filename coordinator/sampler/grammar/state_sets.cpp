@@ -13,20 +13,13 @@ std::uint64_t hash_of(const StateSets::Place& place) { return mix(mix(place.stac
 }  // namespace
 
 StateSets::StateSets(const Automaton& automaton)
-    : automaton_(automaton), classes_(automaton.classes()), n_classes_(automaton.n_classes()) {
-  clear();
-}
-
-void StateSets::clear() {
-  frames_.assign(2, {});  // kBottom and kUnknown
-  frame_numbers_.clear();
-  return_to_.assign(2, kDead);
-  sets_.assign(1, {});  // kDead
-  places_.clear();
-  set_numbers_.clear();
-  next_.assign(n_classes_, kDead);
-  status_ = {};
-}
+    : automaton_(automaton),
+      classes_(automaton.classes()),
+      n_classes_(automaton.n_classes()),
+      frames_(2),  // kBottom and kUnknown
+      sets_(1),    // kDead
+      next_(n_classes_, kDead),
+      return_to_(2, kDead) {}
 
 SetId StateSets::start() {
   begin_closure();
@@ -213,32 +206,25 @@ SetId StateSets::overflow(std::string what) {
   return kDead;
 }
 
-SetId StateSets::compact(SetId keep) {
-  const auto kept = places(keep);
-  std::vector<Place> old_places(kept.begin(), kept.end());
-  const std::vector<Frame> old_frames = frames_;
-  const Set old = sets_[keep];
-  clear();
+SetId StateSets::take(const StateSets& other, SetId set) {
+  const std::span<const Place> places = other.places(set);
   // Frames have larger numbers than those below them, so that rising order meets the lower ones first.
-  std::vector<StackId> moved(old_frames.size(), kBottom);
+  std::vector<StackId> moved(other.frames_.size(), kBottom);
   moved[kUnknown] = kUnknown;
-  std::vector<bool> used(old_frames.size(), false);
-  for (const Place& place : old_places) used[place.stack] = true;
-  for (std::size_t i = old_frames.size(); i-- > 2;)
-    if (used[i]) used[old_frames[i].below] = true;
-  for (std::size_t i = 2; i < old_frames.size(); ++i) {
+  std::vector<bool> used(other.frames_.size(), false);
+  for (const Place& place : places) used[place.stack] = true;
+  for (std::size_t i = other.frames_.size(); i-- > 2;)
+    if (used[i]) used[other.frames_[i].below] = true;
+  for (std::size_t i = 2; i < other.frames_.size(); ++i) {
     if (!used[i]) continue;
-    Frame frame = old_frames[i];
+    Frame frame = other.frames_[i];
     frame.below = moved[frame.below];
     moved[i] = push(frame);
   }
   begin_closure();
-  for (Place& place : old_places) {
-    place.stack = moved[place.stack];
-    found_.push_back(place);
-  }
-  found_end_ = old.may_end;
-  found_unknown_ = old.leaves_unknown;
+  for (const Place& place : places) found_.push_back({moved[place.stack], place.state, place.counter});
+  found_end_ = other.sets_[set].may_end;
+  found_unknown_ = other.sets_[set].leaves_unknown;
   return intern();
 }
 

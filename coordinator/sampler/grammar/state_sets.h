@@ -74,14 +74,18 @@ class StateSets {
 
   // Before the work of each token.
   void begin_token() { work_ = 0; }
-  // The first limit that was passed since the last call of compact(): kOutOfMemory.
+  // The first limit that was passed, after which this is of no more use but for take(): kOutOfMemory.
   const Status& status() const { return status_; }
   // Whether so much was found that the next token might not find room.
   bool is_full() const {
     return next_.size() > kMaxSteps / 2 || places_.size() > kMaxAllPlaces / 2 || frames_.size() > kMaxFrames / 2;
   }
-  // Forgets all but one set, and returns its new number.
-  SetId compact(SetId keep);
+  // The number here of a set of another one's, of the same automaton.
+  SetId take(const StateSets& other, SetId set);
+  // Memory of what was found.
+  std::size_t bytes() const {
+    return next_.size() * sizeof(SetId) + places_.size() * sizeof(Place) + frames_.size() * sizeof(Frame);
+  }
 
  private:
   static constexpr SetId kNotYet = ~SetId{0};
@@ -100,7 +104,6 @@ class StateSets {
     bool leaves_unknown = false;
   };
 
-  void clear();
   SetId find_step(SetId set, std::size_t byte_class);
   void begin_closure();
   void reach(const Place& place);

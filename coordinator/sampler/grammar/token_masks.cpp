@@ -38,12 +38,6 @@ TokenMasks::TokenMasks(const VocabularyTrie& vocabulary, StateSets& sets)
       mask_of_(kNoSet),
       scratch_(vocabulary.mask_words()) {}
 
-void TokenMasks::clear() {
-  locals_.clear();
-  locals_bytes_ = 0;
-  mask_of_ = kNoSet;
-}
-
 std::span<std::uint64_t> TokenMasks::find(SetId set) {
   if (set == mask_of_) return mask_;
   mask_of_ = kNoSet;

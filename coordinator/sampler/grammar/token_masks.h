@@ -30,8 +30,8 @@ class TokenMasks {
   // call. Undefined where sets.status() then holds an error.
   std::span<std::uint64_t> find(SetId set);
 
-  // To be called when the numbers of sets have changed.
-  void clear();
+  // Memory of what is kept.
+  std::size_t bytes() const { return locals_bytes_; }
 
  private:
   using Mask = std::span<std::uint64_t>;

@@ -31,6 +31,7 @@ Usage AnswerBase::usage() const {
   Usage usage;
   for (const Choice& choice : choices_) {
     usage.completion += choice.timings.predicted_n;
+    usage.reasoning += choice.n_reasoning;
     if (choice.index % n_choices() != 0) continue;
     usage.prompt += choice.n_prompt;
     usage.cached += choice.timings.cache_n;
@@ -108,7 +109,9 @@ Output AnswerBase::on_piece(std::size_t index, const Piece& piece, const Timings
   note_tokens(choice, piece);
   std::vector<Delta> deltas;
   if (choice.parser != nullptr) {
+    const bool was_reasoning = choice.parser->in_reasoning();
     choice.parser->push(piece.text, deltas);
+    if (was_reasoning || choice.parser->in_reasoning()) choice.n_reasoning += piece.tokens.size();
     note_deltas(choice, deltas);
   } else {
     choice.text += piece.text;

@@ -74,7 +74,8 @@ class AnswerBase : public Answer {
     std::unique_ptr<tool_calls::ReplyParser> parser;
     std::vector<Segment> segments;
     std::vector<ToolCall> calls;
-    std::size_t n_opened = 0;  // segments that were told to have begun
+    std::uint64_t n_reasoning = 0;  // tokens of the reasoning, its marks included
+    std::size_t n_opened = 0;       // segments that were told to have begun
   };
 
   explicit AnswerBase(AnswerSetup setup);

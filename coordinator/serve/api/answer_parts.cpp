@@ -35,10 +35,12 @@ Json timings_json(const Timings& t) {
 }
 
 Json usage_json(const Usage& usage) {
-  return {{"completion_tokens", usage.completion},
-          {"prompt_tokens", usage.prompt},
-          {"total_tokens", usage.prompt + usage.completion},
-          {"prompt_tokens_details", Json{{"cached_tokens", usage.cached}}}};
+  Json told{{"completion_tokens", usage.completion},
+            {"prompt_tokens", usage.prompt},
+            {"total_tokens", usage.prompt + usage.completion},
+            {"prompt_tokens_details", Json{{"cached_tokens", usage.cached}}}};
+  if (usage.reasoning > 0) told["completion_tokens_details"] = Json{{"reasoning_tokens", usage.reasoning}};
+  return told;
 }
 
 Json probabilities_json(const std::vector<sampler::Logprobs>& tokens, std::uint32_t n_top,

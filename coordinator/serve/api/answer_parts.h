@@ -16,11 +16,13 @@ namespace terrace::serve::api {
 // llama-server's: cache_n, prompt_n, prompt_ms, prompt_per_token_ms, prompt_per_second, predicted_...
 Json timings_json(const Timings& timings);
 
-// OpenAI's: completion_tokens, prompt_tokens, total_tokens, prompt_tokens_details.
+// OpenAI's: completion_tokens, prompt_tokens, total_tokens, prompt_tokens_details; completion_tokens_details where
+// there was reasoning.
 struct Usage {
   std::uint64_t prompt = 0;
   std::uint64_t cached = 0;
   std::uint64_t completion = 0;
+  std::uint64_t reasoning = 0;  // of them
 };
 Json usage_json(const Usage& usage);
 

@@ -85,7 +85,7 @@ class ResponsesAnswer final : public SegmentAnswer {
     object["usage"] = {{"input_tokens", choice.n_prompt},
                        {"input_tokens_details", Json{{"cached_tokens", choice.timings.cache_n}}},
                        {"output_tokens", choice.timings.predicted_n},
-                       {"output_tokens_details", Json{{"reasoning_tokens", 0}}},
+                       {"output_tokens_details", Json{{"reasoning_tokens", choice.n_reasoning}}},
                        {"total_tokens", choice.n_prompt + choice.timings.predicted_n}};
     add_seed(object);
     return object;

@@ -188,7 +188,7 @@ Json call_schema(const Json& tool, const std::string& root) {
       {"additionalProperties", false}};
 }
 
-std::optional<HttpError> make_call_grammar(const Ask& ask, const Json& tools,
+std::optional<HttpError> make_call_grammar(const Ask& ask, const Context& context, const Json& tools,
                                            std::shared_ptr<const sampler::Grammar>& made) {
   Json choices = Json::array();
   for (const Json& tool : tools)
@@ -197,21 +197,22 @@ std::optional<HttpError> make_call_grammar(const Ask& ask, const Json& tools,
                                               ? "#"
                                               : fmt::format("#/anyOf/{}", choices.size())));
   const Json schema = choices.size() == 1 ? choices.front() : Json{{"anyOf", choices}};
-  auto grammar = sampler::Grammar::from_json_schema(dump(schema));
+  auto grammar = grammar_of_schema(context, dump(schema));
   if (!grammar.ok()) return bad_field("tools", grammar.error().in("cannot be forced"));
   made = std::move(*grammar);
   return std::nullopt;
 }
 
-std::optional<HttpError> make_chat_grammar(const Ask& ask, const Conversation& conversation, ChatPrompt& made) {
-  if (auto error = make_grammar(ask, made.grammar)) return error;
+std::optional<HttpError> make_chat_grammar(const Ask& ask, const Context& context, const Conversation& conversation,
+                                           ChatPrompt& made) {
+  if (auto error = make_grammar(ask, context, made.grammar)) return error;
   const bool may_call = !conversation.tools->empty() && ask.tool_choice != ToolChoice::kNone;
   if (made.grammar != nullptr && may_call)
     return bad_field(
         given(ask, {"tools", "tool_choice"}),
         "excludes grammars and response formats, which leave no room for calls; or set tool_choice to none");
   if (!forced(ask)) return std::nullopt;
-  return make_call_grammar(ask, *conversation.tools, made.grammar);
+  return make_call_grammar(ask, context, *conversation.tools, made.grammar);
 }
 
 }  // namespace
@@ -222,7 +223,7 @@ std::optional<HttpError> make_chat_prompt(const Ask& ask, const Context& context
   if (context.chat_template == nullptr)
     return HttpError{501, "not_supported_error", context.no_template, {}, {}, {}, false};
   if (auto error = check_tools(ask, context, conversation)) return error;
-  if (auto error = make_chat_grammar(ask, conversation, made)) return error;
+  if (auto error = make_chat_grammar(ask, context, conversation, made)) return error;
 
   std::optional<std::string> final;
   if (auto error = take_final(ask, *conversation.messages, final)) return error;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "coordinator/sampler/grammar/grammar_cache.h"
 #include "coordinator/sampler/sampler.h"
 #include "coordinator/text/jinja/template.h"
 #include "coordinator/text/tokenizer.h"
@@ -35,11 +36,12 @@ struct Context {
   std::uint32_t context_tokens = 0;   // tokens that one sequence may have, prompt included
   std::uint32_t n_slots = 1;          // sequences at once; `n` of a request is at most this
   sampler::SamplingOptions sampling;  // where a request names nothing; llama-server's are those of default_sampling()
-  std::string build;                  // system_fingerprint and build_info
-  std::int64_t started = 0;           // Unix seconds: `created` of the model
-  bool slots_route = true;            // GET /slots and POST /slots/ID are answered
-  bool metrics_route = true;          // only told by /props
-  bool slot_files = false;            // slots may be saved and restored: a folder for them was given
+  sampler::GrammarCache* grammars = nullptr;  // borrowed; null: each request compiles its own
+  std::string build;                          // system_fingerprint and build_info
+  std::int64_t started = 0;                   // Unix seconds: `created` of the model
+  bool slots_route = true;                    // GET /slots and POST /slots/ID are answered
+  bool metrics_route = true;                  // only told by /props
+  bool slot_files = false;                    // slots may be saved and restored: a folder for them was given
 
   std::function<std::int64_t()> unix_seconds;  // of now
   std::function<std::tm()> local_time;         // of now, for templates that tell the date

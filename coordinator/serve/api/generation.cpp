@@ -1,9 +1,11 @@
 #include "coordinator/serve/api/generation.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "coordinator/serve/api/answer_base.h"
+#include "coordinator/serve/api/answer_parts.h"
 #include "coordinator/serve/api/ask.h"
 #include "coordinator/serve/api/prompt.h"
 
@@ -37,7 +39,7 @@ std::optional<HttpError> make_prompts(bool chat, const Context& context, AnswerS
                                       std::shared_ptr<const sampler::Grammar>& grammar) {
   if (!chat) {
     if (auto error = make_text_prompts(setup.ask, context, setup.prompts)) return error;
-    return make_grammar(setup.ask, grammar);
+    return make_grammar(setup.ask, context, grammar);
   }
   ChatPrompt made;
   if (auto error = make_chat_prompt(setup.ask, context, made)) return error;
@@ -64,6 +66,7 @@ Request make_request(const AnswerSetup& setup, std::size_t index) {
   request.reuse_prefix = ask.cache_prompt;
   request.slot = ask.slot;
   request.progress = ask.stream && ask.return_progress;
+  request.note = std::make_shared<const std::string>(dump(generation_settings(ask, request.sampling.seed, true)));
   return request;
 }
 

@@ -186,8 +186,10 @@ Reply slots(const Context& context, const SchedulerStatus& status, bool fail_on_
            {"n_prompt_tokens", slot.prompt_tokens + slot.decoded},
            {"n_prompt_tokens_processed", slot.prompt_processed},
            {"n_prompt_tokens_cache", slot.prompt_cached},
+           {"params", slot.note == nullptr ? Json::object() : Json::parse(*slot.note)},
            {"next_token",
             Json::array({{{"has_next_token", true},
+                          {"has_new_line", slot.has_new_line},
                           {"n_remain", slot.remaining == kUnlimited ? -1 : static_cast<std::int64_t>(slot.remaining)},
                           {"n_decoded", slot.decoded}}})}});
     list.push_back(std::move(entry));

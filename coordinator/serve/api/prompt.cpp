@@ -67,19 +67,30 @@ std::optional<HttpError> make_text_prompts(const Ask& ask, const Context& contex
   return std::nullopt;
 }
 
-std::optional<HttpError> make_grammar(const Ask& ask, std::shared_ptr<const sampler::Grammar>& made) {
+Result<std::shared_ptr<const sampler::Grammar>> grammar_of_gbnf(const Context& context, std::string_view text) {
+  return context.grammars != nullptr ? context.grammars->from_gbnf(text) : sampler::Grammar::from_gbnf(text);
+}
+
+Result<std::shared_ptr<const sampler::Grammar>> grammar_of_schema(const Context& context, std::string_view schema) {
+  return context.grammars != nullptr ? context.grammars->from_json_schema(schema)
+                                     : sampler::Grammar::from_json_schema(schema);
+}
+
+std::optional<HttpError> make_grammar(const Ask& ask, const Context& context,
+                                      std::shared_ptr<const sampler::Grammar>& made) {
   const auto take = [&](std::string_view field, Result<std::shared_ptr<const sampler::Grammar>> grammar) {
     if (!grammar.ok()) return std::optional(bad_field(field, grammar.error().in("cannot be used")));
     made = std::move(*grammar);
     return std::optional<HttpError>();
   };
-  if (ask.json_object) made = sampler::Grammar::json_object();
-  if (ask.grammar != nullptr) return take("grammar", sampler::Grammar::from_gbnf(ask.grammar->get<std::string>()));
+  if (ask.json_object) return take("response_format", grammar_of_schema(context, sampler::Grammar::kAnyObject));
+  if (ask.grammar != nullptr)
+    return take("grammar", grammar_of_gbnf(context, ask.grammar->get_ref<const std::string&>()));
   if (ask.json_schema == nullptr) return std::nullopt;
   const std::string_view field = find(*ask.body, "json_schema") != nullptr ? "json_schema"
                                  : ask.route == kOnResponses               ? "text"
                                                                            : "response_format";
-  return take(field, sampler::Grammar::from_json_schema(dump(*ask.json_schema)));
+  return take(field, grammar_of_schema(context, dump(*ask.json_schema)));
 }
 
 std::optional<HttpError> check_context(std::size_t n_prompt_tokens, const Context& context) {

@@ -39,7 +39,12 @@ std::optional<HttpError> make_chat_prompt(const Ask& ask, const Context& context
 std::optional<HttpError> make_text_prompts(const Ask& ask, const Context& context, std::vector<Prompt>& made);
 
 // Of grammar, json_schema and response_format; null: none was asked for.
-std::optional<HttpError> make_grammar(const Ask& ask, std::shared_ptr<const sampler::Grammar>& made);
+std::optional<HttpError> make_grammar(const Ask& ask, const Context& context,
+                                      std::shared_ptr<const sampler::Grammar>& made);
+
+// From the context's cache where it has one. Errors as sampler::Grammar's.
+Result<std::shared_ptr<const sampler::Grammar>> grammar_of_gbnf(const Context& context, std::string_view text);
+Result<std::shared_ptr<const sampler::Grammar>> grammar_of_schema(const Context& context, std::string_view schema);
 
 // exceed_context_size_error where the prompt leaves no room for a token.
 std::optional<HttpError> check_context(std::size_t n_prompt_tokens, const Context& context);

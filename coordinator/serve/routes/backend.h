@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "common/metrics/families.h"
 #include "coordinator/legs/expert_use.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/serve/api/context.h"
@@ -22,8 +24,11 @@ struct Backend {
   Scheduler* scheduler = nullptr;
   std::function<std::shared_ptr<const legs::OwnerTable>()> owners;  // of the newest epoch
   const legs::ExpertUse* expert_use = nullptr;
-  std::filesystem::path slot_dir;        // of --slot-save-path; empty: slots are not saved
-  std::function<http::Reply()> metrics;  // the text for Prometheus; called by the server's thread: must not block
+  std::filesystem::path slot_dir;  // of --slot-save-path; empty: slots are not saved
+  // The text for Prometheus, and what of it the HTTP server counts (empty: nothing). Called by the server's thread:
+  // must not block.
+  std::function<http::Reply()> metrics;
+  std::function<std::vector<metrics::Family>()> http_families;
 };
 
 }  // namespace terrace::serve

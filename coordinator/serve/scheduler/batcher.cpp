@@ -11,6 +11,7 @@ Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
     : trunk_(parts.trunk),
       parallel_(parts.parallel),
       run_parts_{parts.tokenizer, parts.ops, parts.trunk.info().vocabulary, parts.trunk.context()},
+      sampler_memory_(parts.parallel.n_workers(), sampler::SamplerMemory(parts.trunk.info().vocabulary)),
       chunk_rows_(options.chunk_rows),
       keeps_(options.resting_bytes > 0),
       slots_(options.slots),
@@ -129,7 +130,8 @@ void Batcher::describe(SchedulerStatus& status) const {
   status.slots.resize(slots_.size());
   for (const Slot& slot : slots_) {
     SlotStatus& told = status.slots[index_of(slot)];
-    told = {.id = index_of(slot)};
+    told = SlotStatus();
+    told.id = index_of(slot);
     if (slot.run == nullptr) {
       const Sequence* sequence = resting_.of_slot(told.id);
       if (sequence != nullptr) told.stored_tokens = static_cast<std::uint32_t>(sequence->tokens.size());
@@ -143,6 +145,8 @@ void Batcher::describe(SchedulerStatus& status) const {
     told.prompt_processed = std::min(length, told.prompt_tokens) - std::min(run.cached(), length);
     told.decoded = run.made();
     told.remaining = run.request().max_tokens == kUnlimited ? kUnlimited : run.request().max_tokens - told.decoded;
+    told.has_new_line = run.has_new_line();
+    told.note = run.request().note;
     told.stored_tokens = length;
     told.state = !slot.stream                       ? SlotState::kWaiting
                  : run.tokens().size() - length > 1 ? SlotState::kPrompt

@@ -104,6 +104,7 @@ class Batcher {
   arch::Trunk& trunk_;
   Parallel& parallel_;
   RunParts run_parts_;
+  std::vector<sampler::SamplerMemory> sampler_memory_;  // [workers]: set aside once, so that a request costs none
   std::uint32_t chunk_rows_;
   bool keeps_;  // sequences for reuse
   std::vector<Slot> slots_;

@@ -197,8 +197,8 @@ void Batcher::fail_rows(const arch::StepResult& result) {
 
 void Batcher::choose_tokens(std::span<const float> logits) {
   const std::size_t vocabulary = run_parts_.vocabulary;
-  const auto choose = [&](std::size_t i, std::size_t) {
-    choices_[i].slot->run->choose(logits.subspan(choices_[i].logits * vocabulary, vocabulary));
+  const auto choose = [&](std::size_t i, std::size_t worker) {
+    choices_[i].slot->run->choose(logits.subspan(choices_[i].logits * vocabulary, vocabulary), sampler_memory_[worker]);
   };
   if (choices_.size() == 1) return choose(0, 0);
   if (choices_.size() > 1) parallel_.run(choices_.size(), choose);

@@ -37,7 +37,9 @@ struct Request {
   bool reuse_prefix = true;                         // what other sequences have computed of the prompt is not again
   std::optional<std::uint32_t> slot;                // waits for this one; empty: any
   bool progress = false;                            // on_prompt_progress() is wanted
-  bool hash_logits = false;                         // XXH3-64 of each token's logits (Token::logits_xxh3)
+  // Kept with the request and told by status() while it has a slot; the caller's own (its settings, as text).
+  std::shared_ptr<const std::string> note;
+  bool hash_logits = false;  // XXH3-64 of each token's logits (Token::logits_xxh3)
   // Whose request it is, for the queue's fairness: clients take turns, each one's requests stay in order. All without a
   // name are one client.
   std::string client;

@@ -22,7 +22,8 @@ std::vector<sampler::LogitBias> biases_of(const Request& request, const text::To
 Run::Run(std::unique_ptr<Job> job, const RunParts& parts, Clock::time_point now)
     : job_(std::move(job)),
       parts_(parts),
-      sampler_(job_->request.sampling, parts.vocabulary, parts.ops, biases_of(job_->request, parts.tokenizer)),
+      sampler_(job_->request.sampling, parts.vocabulary, parts.ops, biases_of(job_->request, parts.tokenizer),
+               sampler::Sampler::NoMemory()),
       tokens_(job_->request.prompt),
       prompt_tokens_(static_cast<std::uint32_t>(tokens_.size())),
       started_(now),
@@ -48,9 +49,11 @@ void Run::prompt_went_on(std::uint32_t stored, Clock::time_point now) {
       {.total = prompt_tokens_, .cached = timings_.cache_n, .processed = stored, .ms = ms_between(started_, now)});
 }
 
-void Run::choose(std::span<const float> logits) { choice_ = try_choose(logits); }
+void Run::choose(std::span<const float> logits, sampler::SamplerMemory& memory) {
+  choice_ = try_choose(logits, memory);
+}
 
-Status Run::try_choose(std::span<const float> logits) {
+Status Run::try_choose(std::span<const float> logits, sampler::SamplerMemory& memory) {
   chosen_ = {};
   const Request& request = job_->request;
   if (request.hash_logits) chosen_.logits_xxh3 = XXH3_64bits(logits.data(), logits.size_bytes());
@@ -58,7 +61,7 @@ Status Run::try_choose(std::span<const float> logits) {
   if (job_->grammar) {
     TERRACE_ASSIGN_OR_RETURN(mask, job_->grammar->allowed_tokens());
   }
-  TERRACE_ASSIGN_OR_RETURN(chosen_.id, sampler_.sample(logits, tokens_.size(), tokens_, mask));
+  TERRACE_ASSIGN_OR_RETURN(chosen_.id, sampler_.sample(logits, tokens_.size(), tokens_, mask, memory));
   if (request.n_probs == 0) return {};
   chosen_.logprobs = &logprobs_;
   return sampler::find_logprobs(logits, chosen_.id, request.n_probs, parts_.ops, logprobs_);
@@ -86,6 +89,7 @@ std::optional<EndReason> Run::add(std::int32_t token, std::string_view& text) {
   if (ends_text && !job_->request.control_as_text) return EndReason::kEos;
   const text::StopMatcher::Output out = job_->output.push(token);
   text = out.text;
+  has_new_line_ = has_new_line_ || text.find('\n') != std::string_view::npos;
   stopping_word_ = out.stop;
   if (out.stopped) return EndReason::kStop;
   if (ends_text) return EndReason::kEos;

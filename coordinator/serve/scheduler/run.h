@@ -40,6 +40,7 @@ class Run {
   std::span<const std::int32_t> tokens() const { return tokens_; }
   std::vector<std::int32_t> take_tokens() { return std::move(tokens_); }
   std::uint32_t prompt_tokens() const { return prompt_tokens_; }
+  bool has_new_line() const { return has_new_line_; }
   std::uint64_t made() const { return timings_.predicted_n; }
   std::uint32_t cached() const { return timings_.cache_n; }
   Clock::time_point submitted() const { return job_->submitted; }
@@ -52,8 +53,8 @@ class Run {
   // So many positions are stored.
   void prompt_went_on(std::uint32_t stored, Clock::time_point now);
 
-  // Chooses the next token from its logits, and its log-probabilities.
-  void choose(std::span<const float> logits);
+  // Chooses the next token from its logits, and its log-probabilities. `memory`: nobody else's meanwhile.
+  void choose(std::span<const float> logits, sampler::SamplerMemory& memory);
   // Takes what choose() chose: its piece goes to the listener. A reason: the run is over. Errors are choose()'s.
   Result<std::optional<EndReason>> take_token(Clock::time_point now);
 
@@ -62,7 +63,7 @@ class Run {
   void fail(const Error& error);
 
  private:
-  Status try_choose(std::span<const float> logits);
+  Status try_choose(std::span<const float> logits, sampler::SamplerMemory& memory);
   // The text that the token makes certain, and whether the run is over.
   std::optional<EndReason> add(std::int32_t token, std::string_view& text);
 
@@ -75,6 +76,7 @@ class Run {
   Clock::time_point started_, first_token_, last_event_;
   Timings timings_;
   std::string_view stopping_word_;
+  bool has_new_line_ = false;
 
   Token chosen_;
   Status choice_;  // choose()'s error

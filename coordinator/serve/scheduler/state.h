@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,10 +28,12 @@ struct SlotStatus {
   RequestId request = 0;            // 0 while idle; likewise the counts of the request below
   std::uint32_t prompt_tokens = 0;  // of the prompt
   std::uint32_t prompt_cached = 0;
-  std::uint32_t prompt_processed = 0;  // computed for this request
-  std::uint64_t decoded = 0;           // tokens made
-  std::uint64_t remaining = 0;         // of max_tokens; kUnlimited likewise
-  std::uint32_t stored_tokens = 0;     // positions of the slot's sequence, kept while idle
+  std::uint32_t prompt_processed = 0;       // computed for this request
+  std::uint64_t decoded = 0;                // tokens made
+  std::uint64_t remaining = 0;              // of max_tokens; kUnlimited likewise
+  bool has_new_line = false;                // in what was made
+  std::shared_ptr<const std::string> note;  // Request::note
+  std::uint32_t stored_tokens = 0;          // positions of the slot's sequence, kept while idle
 };
 
 // Since the scheduler was made.

@@ -41,6 +41,8 @@ class ReplyParser {
   virtual ~ReplyParser() = default;
   // Appends what `piece` settles. UTF-8 in, whole characters out.
   virtual void push(std::string_view piece, std::vector<Delta>& deltas) = 0;
+  // Whether what comes next belongs to the reasoning, or to the mark that ends it.
+  virtual bool in_reasoning() const = 0;
   // The reply is over: what was withheld. A call that is not complete keeps the arguments it has; one whose name is
   // not known yet is given as content, as it was written.
   virtual void finish(std::vector<Delta>& deltas) = 0;

@@ -41,6 +41,8 @@ class HermesParser final : public ReplyParser {
     }
   }
 
+  bool in_reasoning() const override { return state_ == State::kReasoningBegin || state_ == State::kReasoning; }
+
   void finish(std::vector<Delta>& deltas) override {
     if (state_ == State::kCall) {
       const std::string left = call_.abandon();

@@ -137,6 +137,21 @@ TEST_F(Answers, Reasoning_IsSplitOff) {
   EXPECT_EQ(events[3]["choices"][0]["delta"], Json::parse(R"({"content": "Yes"})"));
 }
 
+// The marks count: they are tokens that were made for it.
+TEST_F(Answers, ReasoningTokens_AreToldWhereThereWereAny) {
+  const Script script{.pieces = {"<think>", "Hm", ".", "</think>", "Yes", "!"}, .reason = EndReason::kEos};
+  const Json usage = Json::parse(chat(Json::object(), script).bytes)["usage"];
+  EXPECT_EQ(usage["completion_tokens"], 6);
+  EXPECT_EQ(usage["completion_tokens_details"], Json::parse(R"({"reasoning_tokens": 4})"));
+  const auto events = events_of(chat({{"stream", true}, {"stream_options", {{"include_usage", true}}}}, script).bytes);
+  EXPECT_EQ(events[events.size() - 2]["usage"]["completion_tokens_details"]["reasoning_tokens"], 4);
+  EXPECT_FALSE(Json::parse(chat(Json::object(), {}).bytes)["usage"].contains("completion_tokens_details"));
+  EXPECT_FALSE(
+      Json::parse(chat({{"reasoning_format", "none"}}, script).bytes)["usage"].contains("completion_tokens_details"));
+  const Json response = Json::parse(play(Route::kResponses, Json{{"input", "Hi"}}, server_, script).bytes);
+  EXPECT_EQ(response["usage"]["output_tokens_details"]["reasoning_tokens"], 4);
+}
+
 TEST_F(Answers, ReasoningThatTheTemplateBegins_IsSplitOff) {
   const Script script{.pieces = {"Hm.", "</think>Yes"}, .reason = EndReason::kEos};
   const Json kwargs{{"chat_template_kwargs", {{"enable_thinking", true}}}};

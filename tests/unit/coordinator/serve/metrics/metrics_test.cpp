@@ -9,6 +9,7 @@
 #include <regex>
 #include <string>
 
+#include "coordinator/serve/metrics/http_counts.h"
 #include "tests/test_data.h"
 
 namespace terrace::serve {
@@ -129,6 +130,41 @@ TEST(ServerMetrics, NothingHappenedYet_NoRateIsInfinite) {
   EXPECT_EQ(value(families, "llamacpp:n_busy_slots_per_decode"), 0);
 }
 
+TEST(ServerMetrics, Http_RequestsByRouteAndStatus_LimitsAndBytes) {
+  HttpCounts counts;
+  const auto serve = [&](const char* route, int status, std::uint64_t in, std::uint64_t out) {
+    http::Served served;
+    served.path = route;
+    served.status = status;
+    served.bytes_in = in;
+    served.bytes_out = out;
+    counts.add(served);
+  };
+  serve("/completion", 200, 10, 1000);
+  serve("/completion", 200, 20, 2000);
+  serve("/completion", 429, 0, 90);
+  serve("", 404, 0, 80);
+  serve("", 431, 0, 70);
+  http::ServerCounts server;
+  server.connections = 3;
+  server.refused = 4;
+  server.cut_off = 5;
+  const auto families = counts.families(server);
+  const char* requests = "terrace_http_requests_total";
+  EXPECT_EQ(value(families, requests, {{"route", "/completion"}, {"status", "200"}}), 2);
+  EXPECT_EQ(value(families, requests, {{"route", "/completion"}, {"status", "429"}}), 1);
+  EXPECT_EQ(value(families, requests, {{"route", "none"}, {"status", "404"}}), 1);
+  const char* refused = "terrace_http_refused_total";
+  EXPECT_EQ(value(families, refused, {{"limit", "rate"}}), 1);
+  EXPECT_EQ(value(families, refused, {{"limit", "head"}}), 1);
+  EXPECT_EQ(value(families, refused, {{"limit", "time"}}), 0);
+  EXPECT_EQ(value(families, refused, {{"limit", "connections"}}), 4);
+  EXPECT_EQ(value(families, refused, {{"limit", "unread"}}), 5);
+  EXPECT_EQ(value(families, "terrace_http_connections"), 3);
+  EXPECT_EQ(value(families, "terrace_http_bytes_total", {{"direction", "in"}}), 30);
+  EXPECT_EQ(value(families, "terrace_http_bytes_total", {{"direction", "out"}}), 3240);
+}
+
 // The rows "| `name` | type |" below the heading.
 std::map<std::string, std::string> documented() {
   std::ifstream file(test::source_dir() / "docs/operations.md");
@@ -147,6 +183,7 @@ TEST(ServerMetrics, TableOfTheDocuments_IsWhatIsEmitted) {
   std::map<std::string, std::string> emitted;
   auto families = scheduler_families(status_of_a_busy_server());
   for (Family& own : metrics::process_families()) families.push_back(std::move(own));
+  for (Family& own : HttpCounts().families({})) families.push_back(std::move(own));
   for (const Family& each : families) emitted[each.name] = metrics::name(each.kind);
   EXPECT_EQ(emitted, documented());
 }
