@@ -70,18 +70,33 @@ void Dispatcher::cut_ranges(const RoutedRows& routed) {
     ranges_.push_back({first, std::min(rows, routed.n_rows - first)});
 }
 
-Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
-  LegWork& work = work_[leg];
-  if (work.pairs.empty()) return {};
+void Dispatcher::begin_step() {
+  ++step_;
+  if (auditor_ != nullptr) auditor_->begin_step(step_);
+}
+
+// All of a leg's batch but its pairs.
+LegBatch Dispatcher::batch_of(const RoutedRows& routed) const {
   LegBatch batch;
   batch.epoch = owners_.epoch();
   batch.layer = routed.layer;
   batch.gate_rows = rows_in(kernels_[routed.layer].gate_class(), routed);
   batch.up_rows = rows_in(kernels_[routed.layer].up_class(), routed);
   batch.n_rows = routed.n_rows;
-  batch.pairs = work.pairs;
   batch.ranges = ranges_;
   batch.priority = routed.priority;
+  return batch;
+}
+
+Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
+  LegWork& work = work_[leg];
+  if (work.pairs.empty()) return {};
+  LegBatch batch = batch_of(routed);
+  if (auditor_ != nullptr && legs_[leg]->kind() == LegKind::kNode) {
+    auditor_->take(*legs_[leg], batch, work.pairs);
+    if (work.pairs.empty()) return {};
+  }
+  batch.pairs = work.pairs;
   TERRACE_ASSIGN_OR_RETURN(work.ticket, legs_[leg]->submit(batch));
   return {};
 }
@@ -98,29 +113,35 @@ Status Dispatcher::submit(const RoutedRows& routed) {
     status = submit_to(i % legs_.size(), routed);
     if (!status.ok()) break;
   }
-  if (!status.ok()) discard();
-  return status;
+  if (status.ok() && auditor_ != nullptr) auditor_->submit();
+  if (status.ok()) return {};
+  const Status discarded = discard();
+  const bool uncertain = !discarded.ok() && discarded.error().code() == ErrorCode::kUncertain;
+  return uncertain ? discarded : status;
 }
 
 // What was already handed out is collected and thrown away, so that no leg keeps borrowed rows.
-void Dispatcher::discard() {
+Status Dispatcher::discard() {
   std::vector<std::int64_t> sums(n_rows_ * d_model_);
   std::vector<std::uint8_t> failed(n_rows_);
-  (void)collect({.data = sums.data(), .d_model = d_model_}, failed);
+  return collect({.data = sums.data(), .d_model = d_model_}, failed);
 }
 
 // Every open ticket is collected even after an error, so that no leg keeps what was borrowed.
 Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
   TERRACE_CHECK(sums.d_model == d_model_ && failed.size() == n_rows_, "sums of another shape than the rows");
   std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
-  Status status;
+  Status status, audited;
   for (std::size_t leg = 0; leg < legs_.size(); ++leg) {
+    // Own work first, while nodes compute theirs.
+    if (leg == 1 && auditor_ != nullptr) audited = auditor_->collect(sums, failed);
     if (!work_[leg].ticket) continue;
     const Status collected = legs_[leg]->collect(*work_[leg].ticket, sums, failed);
     work_[leg].ticket.reset();
     if (status.ok()) status = collected;
   }
-  return status;
+  // The verdict is the error to tell: who hears it computes again more than the step.
+  return audited.ok() ? status : audited;
 }
 
 }  // namespace terrace::legs

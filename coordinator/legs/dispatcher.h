@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/parallel.h"
+#include "coordinator/legs/auditor.h"
 #include "coordinator/legs/expert_use.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/legs/owner_table.h"
@@ -27,6 +28,12 @@ class Dispatcher final : public RoutedExperts {
   Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::vector<kernels::ExpertKernels> kernels,
              std::uint32_t top_k, Parallel& parallel, const kernels::Ops& ops);
 
+  // Null: nothing is audited. Before the first step; outlives the dispatcher.
+  void set_auditor(Auditor* auditor) { auditor_ = auditor; }
+
+  void begin_step() override;
+  std::uint64_t step() const override { return step_; }
+  std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
 
@@ -44,8 +51,9 @@ class Dispatcher final : public RoutedExperts {
   kernels::RowsView rows_in(ActivationClass activation, const RoutedRows& routed) const;
   void sort_pairs(const RoutedRows& routed);
   void cut_ranges(const RoutedRows& routed);
+  LegBatch batch_of(const RoutedRows& routed) const;
   Status submit_to(std::size_t leg, const RoutedRows& routed);
-  void discard();
+  Status discard();
 
   OwnerTable owners_;
   std::vector<Leg*> legs_;
@@ -53,6 +61,8 @@ class Dispatcher final : public RoutedExperts {
   std::uint32_t top_k_;
   Parallel& parallel_;
   const kernels::Ops& ops_;
+  Auditor* auditor_ = nullptr;
+  std::uint64_t step_ = 0;
 
   ExpertUse use_;
   std::vector<std::byte> quantised_[kActivationClasses];  // the step's rows in each class that is needed

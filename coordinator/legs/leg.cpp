@@ -20,8 +20,14 @@ const char* name(LegState state) {
       return "ok";
     case LegState::kLost:
       return "lost";
+    case LegState::kWrong:
+      return "wrong";
   }
   return "unknown";
+}
+
+Status Leg::collect_slots(Ticket, std::span<float>, std::span<std::uint8_t>) {
+  return Error(ErrorCode::kUnsupported, name() + " gives no slots");
 }
 
 }  // namespace terrace::legs

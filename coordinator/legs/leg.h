@@ -13,9 +13,9 @@
 namespace terrace::legs {
 
 enum class LegKind : std::uint8_t { kHost, kCard, kNode };
-enum class LegState : std::uint8_t { kOk, kLost };
+enum class LegState : std::uint8_t { kOk, kLost, kWrong };
 const char* name(LegKind kind);    // "host", "card", "node"
-const char* name(LegState state);  // "ok", "lost"
+const char* name(LegState state);  // "ok", "lost", "wrong"
 
 // Rows [first, first + count) of a batch; a leg answers range by range.
 struct RowRange {
@@ -23,6 +23,8 @@ struct RowRange {
   std::uint32_t count = 0;
 };
 enum class Priority : std::uint8_t { kDecode, kPrompt };
+// What a leg gives for a batch (docs/numerics.md 5): a sum a row, or, for audits, each pair's own output.
+enum class ReplyForm : std::uint8_t { kSum, kSlots };
 
 // What a leg is asked for: some pairs of one layer. Everything is borrowed from submit() until collect() returns.
 struct LegBatch {
@@ -34,6 +36,7 @@ struct LegBatch {
   std::span<const kernels::Pair> pairs;  // of experts this leg owns; sorted by expert, then row; not empty
   std::span<const RowRange> ranges;      // rising, disjoint; together they hold every row that has a pair
   Priority priority = Priority::kDecode;
+  ReplyForm form = ReplyForm::kSum;
 };
 
 // Counted since the leg was made; read between steps.
@@ -46,6 +49,7 @@ struct LegCounters {
   std::uint64_t weight_bytes_sent = 0;  // slabs, to a node or to a card
   std::uint64_t wait_us = 0;            // the step's wait for this leg's replies
   std::uint64_t compute_us = 0;         // the leg's own kernels
+  std::uint64_t audited_pairs = 0;      // that were computed here too and compared
   std::uint64_t round_trip_us = 0;      // of a node: from submit() until the batch's last reply was seen
 };
 
@@ -68,6 +72,12 @@ class Leg {
   // whose output is not finite. On error nothing was added that is not exact, but the batch is incomplete.
   // Errors name the leg; where state() is still kOk they are of this batch alone (a node's kStaleEpoch, kRefused ...).
   virtual Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
+  // The same of a batch of form kSlots: slots [n_pairs, d_model] is overwritten with each pair's output, unweighted, in
+  // the batch's order; undefined for pairs of failed rows. kUnsupported: this leg is not audited.
+  virtual Status collect_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed);
+  // It was found to compute wrong, as `why` says: what it gave is not certain, and it is never used again. Its tickets
+  // are collected all the same.
+  virtual void put_out(const Error&) {}
   // Moves what can be moved without blocking (bytes of a node's batch); called while other legs compute.
   virtual void progress() {}
 

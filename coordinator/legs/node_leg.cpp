@@ -156,7 +156,7 @@ void NodeLeg::fill(OpenBatch& open, const LegBatch& batch) {
   open.info.d_model = options_.limits.d_model;
   open.info.remaining_us = static_cast<std::uint32_t>(
       std::min<std::int64_t>(std::chrono::microseconds(options_.batch_timeout).count(), UINT32_MAX));
-  open.info.form = wire::ReplyForm::kSum;
+  open.info.form = batch.form == ReplyForm::kSum ? wire::ReplyForm::kSum : wire::ReplyForm::kSlots;
   open.info.priority = batch.priority == Priority::kDecode ? wire::Priority::kDecode : wire::Priority::kPrompt;
   open.info.gate_class = batch.gate_rows.activation;
   open.info.up_class = batch.up_rows.activation;
@@ -312,6 +312,11 @@ Status NodeLeg::lost(const Error& error) {
   return *lost_;
 }
 
+void NodeLeg::put_out(const Error& why) {
+  wrong_ = true;
+  (void)lost(why);
+}
+
 Error NodeLeg::not_answered(const OpenBatch& open) const {
   const std::string within = format_duration(options_.batch_timeout);
   if (open.send_ticket == 0)
@@ -357,14 +362,49 @@ Status NodeLeg::add_replies(OpenBatch& open, kernels::SumsView sums, std::span<s
   return {};
 }
 
+Status NodeLeg::await_replies(OpenBatch& open) {
+  const auto start = Clock::now();
+  const Status status = wait_for(open);
+  counters_.wait_us += us_since(start);
+  if (status.ok() && open.refused) return *open.refused;
+  return status;
+}
+
+// A reply has its range's pairs in the batch's order.
+void NodeLeg::copy_slots(const OpenBatch& open, std::span<float> slots, std::span<std::uint8_t> failed) {
+  const std::size_t d_model = options_.limits.d_model;
+  for (const HeldReply& reply : open.replies) {
+    const wire::RowRange range = open.ranges[reply.view.info.range_index];
+    const float* from = reply.view.slots.data();
+    for (std::size_t i = 0; i < open.pairs.size(); ++i) {
+      const std::uint32_t row = open.pairs[i].row;
+      if (row < range.first || row - range.first >= range.count) continue;
+      std::memcpy(slots.data() + i * d_model, from, d_model * sizeof(float));
+      from += d_model;
+    }
+    for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
+    counters_.compute_us += reply.view.info.compute_us;
+  }
+}
+
+Status NodeLeg::collect_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) {
+  OpenBatch* open = find(ticket);
+  TERRACE_CHECK(open != nullptr && open->info.form == wire::ReplyForm::kSlots, "collect_slots() of another ticket");
+  TERRACE_CHECK(slots.size() == open->pairs.size() * options_.limits.d_model, "one slot of d_model values a pair");
+  const Status status = await_replies(*open);
+  if (status.ok()) {
+    copy_slots(*open, slots, failed);
+    counters_.audited_pairs += open->pairs.size();
+  }
+  end(*open);
+  return status;
+}
+
 Status NodeLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   OpenBatch* open = find(ticket);
-  TERRACE_CHECK(open != nullptr, "collect() of a ticket that is not open");
+  TERRACE_CHECK(open != nullptr && open->info.form == wire::ReplyForm::kSum, "collect() of another ticket");
   TERRACE_CHECK(sums.d_model == options_.limits.d_model, "sums of another width than the node's rows");
-  const auto start = Clock::now();
-  Status status = wait_for(*open);
-  counters_.wait_us += us_since(start);
-  if (status.ok() && open->refused) status = *open->refused;
+  Status status = await_replies(*open);
   if (status.ok()) {
     status = add_replies(*open, sums, failed);
     if (!status.ok()) (void)lost(status.error());

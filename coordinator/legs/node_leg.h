@@ -36,7 +36,8 @@ class NodeLeg final : public Leg {
 
   const std::string& name() const override { return options_.name; }
   LegKind kind() const override { return LegKind::kNode; }
-  LegState state() const override { return lost_ ? LegState::kLost : LegState::kOk; }
+  LegState state() const override { return !lost_ ? LegState::kOk : wrong_ ? LegState::kWrong : LegState::kLost; }
+  void put_out(const Error& why) override;
   std::uint64_t experts() const override { return options_.experts; }
   void set_experts(std::uint64_t experts) { options_.experts = experts; }
   void add_weight_bytes_sent(std::uint64_t bytes) { counters_.weight_bytes_sent += bytes; }
@@ -45,6 +46,7 @@ class NodeLeg final : public Leg {
 
   Result<Ticket> submit(const LegBatch& batch) override;
   Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  Status collect_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override;
   void progress() override;
   LegCounters counters() const override;
 
@@ -67,6 +69,8 @@ class NodeLeg final : public Leg {
   Result<bool> take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
   Status check_reply(const OpenBatch& open, const wire::ReplyView& reply) const;
   Status add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status await_replies(OpenBatch& open);
+  void copy_slots(const OpenBatch& open, std::span<float> slots, std::span<std::uint8_t> failed);
   Status wait_for(OpenBatch& open);
   Error not_answered(const OpenBatch& open) const;
   Status lost(const Error& error);
@@ -80,6 +84,7 @@ class NodeLeg final : public Leg {
   std::unique_ptr<OpenLane> bulk_;
   Ticket next_ticket_ = 1;
   std::optional<Error> lost_;  // why
+  bool wrong_ = false;         // lost for computing wrong
 
   LegCounters counters_;
   transport::TransportStats stats_before_;  // what restart_counters() found

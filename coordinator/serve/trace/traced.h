@@ -27,6 +27,11 @@ class TracedLeg final : public legs::Leg {
   std::uint64_t experts() const override { return leg_.experts(); }
   Result<legs::Ticket> submit(const legs::LegBatch& batch) override;
   Status collect(legs::Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  void put_out(const Error& why) override { leg_.put_out(why); }
+  // An audit's: beside the leg's own batch, and no span.
+  Status collect_slots(legs::Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override {
+    return leg_.collect_slots(ticket, slots, failed);
+  }
   void progress() override { leg_.progress(); }
   legs::LegCounters counters() const override { return leg_.counters(); }
 
@@ -52,6 +57,8 @@ class TracedTrunk final : public arch::Trunk {
   void close_stream(arch::StreamId stream) override { trunk_.close_stream(stream); }
   std::uint32_t length(arch::StreamId stream) const override { return trunk_.length(stream); }
   Result<arch::StepResult> step(std::span<const arch::StepRow> rows) override;
+  std::uint64_t last_step() const override { return trunk_.last_step(); }
+  std::uint64_t uncertain_since() const override { return trunk_.uncertain_since(); }
   kv::Cache& cache() override { return trunk_.cache(); }
   void set_trace(arch::TraceFn trace) override { trunk_.set_trace(std::move(trace)); }
 

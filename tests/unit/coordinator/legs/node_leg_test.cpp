@@ -127,6 +127,44 @@ TEST_P(NodeLegTest, SumsAreAddedToWhatIsThere) {
   EXPECT_EQ(sums, twice);
 }
 
+// ---- slots, for audits
+// ----------------------------------------------------------------------------------------------
+
+TEST_P(NodeLegTest, Slots_EqualLocalExecutorInTheBatchsOrder) {
+  NodeLeg& leg = start(honest());
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer)
+    for (const std::uint32_t range_rows : {1000u, 16u}) {
+      TestBatch one = batch(layer, 20, range_rows, 3);
+      one.batch.form = ReplyForm::kSlots;
+      test::Slots slots(one.batch);
+      const Status collected = leg.collect_slots(*leg.submit(one.batch), slots.values, slots.failed);
+      ASSERT_TRUE(collected.ok()) << collected.error().text();
+      EXPECT_EQ(slots, local_slots(model(), one.batch)) << "layer " << layer << ", ranges of " << range_rows;
+    }
+  EXPECT_GT(leg.counters().audited_pairs, 0u);
+  expect_exact(leg, batch(1, 4));  // sums go on beside
+}
+
+TEST_P(NodeLegTest, SumsWhereSlotsWereAskedFor_EndsTheNode) {
+  NodeLeg& leg = start(bent([](std::vector<Reply>& replies) {
+    for (Reply& reply : replies) reply.form = wire::ReplyForm::kSlots;
+  }));
+  const TestBatch one = batch(1, 4);
+  const Status collected = collect(leg, *leg.submit(one.batch), 4);
+  ASSERT_FALSE(collected.ok());
+  EXPECT_EQ(leg.state(), LegState::kLost);
+}
+
+TEST_P(NodeLegTest, PutOut_IsWrongAndTellsWhyForEver) {
+  NodeLeg& leg = start(honest());
+  const TestBatch one = batch(1, 4);
+  const Ticket open = *leg.submit(one.batch);
+  leg.put_out(Error(ErrorCode::kUncertain, "box1:9000: computes wrong"));
+  EXPECT_EQ(leg.state(), LegState::kWrong);
+  expect_error(collect(leg, open, 4).error(), ErrorCode::kUncertain, "computes wrong");
+  expect_error(leg.submit(one.batch).error(), ErrorCode::kUncertain, "computes wrong");
+}
+
 TEST_P(NodeLegTest, SeveralOpen_CollectedInAnyOrder) {
   NodeLeg& leg = start(honest());
   for (int round = 0; round < 4; ++round) {
