@@ -18,6 +18,7 @@ inline constexpr const char* kTerraceCommands[] = {"generate", "chat",    "serve
 inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "alias",
                                                   "api-key-file",
+                                                  "audit",
                                                   "batch",
                                                   "body-timeout",
                                                   "cache-ram",

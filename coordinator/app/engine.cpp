@@ -15,10 +15,12 @@
 #include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
+#include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/auditor.h"
 #include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
@@ -83,14 +85,20 @@ struct Engine::Parts {
   std::vector<legs::Leg*> legs;                 // host first, the card last
   std::unique_ptr<serve::TraceRecorder> trace;  // of --trace; null: nothing below is traced
   std::vector<std::unique_ptr<serve::TracedLeg>> traced_legs;
+  std::unique_ptr<legs::Auditor> auditor;  // with nodes; null: nothing is audited
   std::unique_ptr<legs::Dispatcher> dispatcher;
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
   std::unique_ptr<serve::TracedTrunk> traced_trunk;
 
+  // Bytes of legs move while this machine computes.
+  void progress() {
+    for (legs::Leg* leg : legs) leg->progress();
+  }
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
+  void open_auditor(double fraction);
   // What the dispatcher hands batches to.
   std::vector<legs::Leg*> legs_as_dispatched();
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
@@ -246,12 +254,21 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
-  p.host->set_between_slices([&p] {
-    for (legs::Leg* leg : p.legs) leg->progress();
-  });
+  p.host->set_between_slices([&p] { p.progress(); });
   p.dispatcher = std::make_unique<legs::Dispatcher>(placement.owners, p.legs_as_dispatched(), p.kernels,
                                                     p.experts.top_k, *p.pool, p.ops);
+  if (p.manifest && options.audit > 0) p.open_auditor(options.audit);
   return {};
+}
+
+void Engine::Parts::open_auditor(double fraction) {
+  const auto slab_id = [this](std::uint32_t layer, std::uint16_t expert) {
+    return security::to_hex(manifest->slab_id(layer, expert));
+  };
+  auditor = std::make_unique<legs::Auditor>(legs::AuditOptions{.fraction = fraction},
+                                            legs::AuditModel{kernels, slabs->lookup(), slab_id}, *pool, ops);
+  auditor->set_between_slices([this] { progress(); });
+  dispatcher->set_auditor(auditor.get());
 }
 
 std::vector<legs::Leg*> Engine::Parts::legs_as_dispatched() {
