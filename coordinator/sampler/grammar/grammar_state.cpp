@@ -62,6 +62,13 @@ Status GrammarState::accept(std::int32_t token) {
   return {};
 }
 
+void GrammarState::restart() {
+  if (sets_->is_full()) forget();
+  sets_->begin_token();
+  current_ = sets_->start();
+  ended_ = false;
+}
+
 bool GrammarState::may_end() const { return sets_->may_end(current_); }
 
 bool GrammarState::must_end() const { return may_end() && sets_->places(current_).empty(); }
