@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::string_view kLayoutTag = "terrace slab 1";
 
-Error read_error(const gguf::File& file, const PartLocation& part, std::uint64_t offset, const std::string& reason,
-                 ErrorCode code) {
-  return Error(code, fmt::format("{}: tensor {}: cannot read at offset {}: {}", file.path(part.shard).string(),
-                                 part.tensor, offset, reason));
-}
-
 // Bytes [begin, begin + out.size()) of an expert's part.
 Status read_part(const gguf::File& file, const PartLocation& part, std::uint32_t expert, std::uint64_t begin,
                  std::span<std::byte> out) {
@@ -31,8 +25,8 @@ Status read_part(const gguf::File& file, const PartLocation& part, std::uint32_t
   while (!out.empty()) {
     const ::ssize_t n = ::pread(file.fd(part.shard), out.data(), out.size(), static_cast<::off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return read_error(file, part, offset, std::generic_category().message(errno), ErrorCode::kIo);
-    if (n == 0) return read_error(file, part, offset, "the file has become shorter", ErrorCode::kCorrupt);
+    if (n < 0) return slab_read_error(file, part, offset, std::generic_category().message(errno), ErrorCode::kIo);
+    if (n == 0) return slab_read_error(file, part, offset, "the file has become shorter", ErrorCode::kCorrupt);
     out = out.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);
   }
@@ -48,6 +42,12 @@ const LayerExperts& checked_layer(const ModelExperts& model, std::uint32_t layer
 std::array<const PartLocation*, 3> parts(const LayerExperts& layer) { return {&layer.gate, &layer.up, &layer.down}; }
 
 }  // namespace
+
+Error slab_read_error(const gguf::File& file, const PartLocation& part, std::uint64_t offset, const std::string& reason,
+                      ErrorCode code) {
+  return Error(code, fmt::format("{}: tensor {}: cannot read at offset {}: {}", file.path(part.shard).string(),
+                                 part.tensor, offset, reason));
+}
 
 Status read_slab(const gguf::File& file, const ModelExperts& model, std::uint32_t layer, std::uint32_t expert,
                  std::span<std::byte> out) {

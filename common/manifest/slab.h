@@ -22,6 +22,10 @@ using security::Sha256;
 Status read_slab(const gguf::File& file, const ModelExperts& model, std::uint32_t layer, std::uint32_t expert,
                  std::span<std::byte> out);
 
+// What every reader of slabs says of a read that failed: "FILE: tensor T: cannot read at offset N: REASON".
+Error slab_read_error(const gguf::File& file, const PartLocation& part, std::uint64_t offset, const std::string& reason,
+                      ErrorCode code);
+
 // SHA-256("terrace slab 1" ‖ u32 types of gate, up, down ‖ u32 d_model, ff ‖ the slab's bytes), little-endian
 // (docs/formats.md). Equal experts of two layers or two models have one id.
 class SlabHasher {

@@ -76,24 +76,6 @@ bool is_least_width(const std::byte* planes, std::size_t n, unsigned width) {
   return differs != 0;
 }
 
-// The whole row: widths in range and least, planes inside `packed`. Bytes of the row.
-Result<std::size_t> check_row(std::span<const std::byte> packed, std::size_t n_values) {
-  TERRACE_ASSIGN_OR_RETURN(const std::size_t bytes, packed_row_bytes(packed, n_values));
-  std::size_t at = 0;
-  for (std::size_t first = 0; first < n_values; first += kBlock) {
-    const std::size_t n = std::min(kBlock, n_values - first);
-    const auto width = static_cast<unsigned>(packed[at]);
-    // A constant count lets the compiler unroll and vectorise: all blocks but the last have it.
-    const std::byte* planes = packed.data() + at + 1;
-    if (!(n == kBlock ? is_least_width(planes, kBlock, width) : is_least_width(planes, n, width)))
-      return Error(
-          ErrorCode::kCorrupt,
-          fmt::format("packed row: block at value {} (byte {}) has width {}, less would do", first, at, width));
-    at += 1 + n * width;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 std::size_t pack_row(std::span<const std::int64_t> y, std::byte* out) {
@@ -124,8 +106,25 @@ Result<std::size_t> packed_row_bytes(std::span<const std::byte> packed, std::siz
   return at;
 }
 
+Result<std::size_t> check_packed_row(std::span<const std::byte> packed, std::size_t n_values) {
+  TERRACE_ASSIGN_OR_RETURN(const std::size_t bytes, packed_row_bytes(packed, n_values));
+  std::size_t at = 0;
+  for (std::size_t first = 0; first < n_values; first += kBlock) {
+    const std::size_t n = std::min(kBlock, n_values - first);
+    const auto width = static_cast<unsigned>(packed[at]);
+    // A constant count lets the compiler unroll and vectorise: all blocks but the last have it.
+    const std::byte* planes = packed.data() + at + 1;
+    if (!(n == kBlock ? is_least_width(planes, kBlock, width) : is_least_width(planes, n, width)))
+      return Error(
+          ErrorCode::kCorrupt,
+          fmt::format("packed row: block at value {} (byte {}) has width {}, less would do", first, at, width));
+    at += 1 + n * width;
+  }
+  return bytes;
+}
+
 Result<std::size_t> unpack_add_row(std::span<const std::byte> packed, std::span<std::int64_t> sums) {
-  TERRACE_ASSIGN_OR_RETURN(const std::size_t bytes, check_row(packed, sums.size()));
+  TERRACE_ASSIGN_OR_RETURN(const std::size_t bytes, check_packed_row(packed, sums.size()));
   const std::byte* in = packed.data();
   for (std::size_t first = 0; first < sums.size(); first += kBlock) {
     const std::size_t n = std::min(kBlock, sums.size() - first);

@@ -131,7 +131,7 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
   row["share_of_bandwidth"] = nullptr;
   if (const auto share = run.share(r)) row["share_of_bandwidth"] = *share;
   row["wire_bytes_per_token"] = r.wire_bytes_per_token;
-  row["legs"] = legs_json(run.engine.legs(), r.counters);
+  row["legs"] = legs_json(run.engine.board().report(), r.counters);
   row["commit"] = commit();
   return row;
 }

@@ -67,12 +67,12 @@ class Runner {
   // Tokens a second; what the legs counted meanwhile is added to `counters`.
   Result<double> measure(std::vector<legs::LegCounters>& counters) {
     TERRACE_ASSIGN_OR_RETURN(OpenStream stream, filled_stream());
-    std::vector<legs::LegCounters> before;
-    for (const legs::Leg* leg : engine_.legs()) before.push_back(leg->counters());
+    const std::vector<legs::LegReport> before = engine_.board().report();
     const auto begin = std::chrono::steady_clock::now();
     TERRACE_RETURN_IF_ERROR(steps(stream, [](std::size_t, bool) {}));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    for (std::size_t i = 0; i < before.size(); ++i) add(counters[i], since(before[i], engine_.legs()[i]->counters()));
+    const std::vector<legs::LegReport> after = engine_.board().report();
+    for (std::size_t i = 0; i < before.size(); ++i) add(counters[i], since(before[i].counters, after[i].counters));
     return test_.tokens() / std::max(seconds.count(), 1e-9);
   }
 
@@ -191,25 +191,14 @@ Spread spread_of(std::span<const double> values) {
 }
 
 legs::LegCounters since(const legs::LegCounters& before, const legs::LegCounters& after) {
-  return {.batches = after.batches - before.batches,
-          .rows = after.rows - before.rows,
-          .pairs = after.pairs - before.pairs,
-          .bytes_sent = after.bytes_sent - before.bytes_sent,
-          .bytes_received = after.bytes_received - before.bytes_received,
-          .weight_bytes_sent = after.weight_bytes_sent,
-          .wait_us = after.wait_us - before.wait_us,
-          .compute_us = after.compute_us - before.compute_us};
+  legs::LegCounters counted = after - before;
+  counted.weight_bytes_sent = after.weight_bytes_sent;
+  return counted;
 }
 
 void add(legs::LegCounters& sum, const legs::LegCounters& part) {
-  sum.batches += part.batches;
-  sum.rows += part.rows;
-  sum.pairs += part.pairs;
-  sum.bytes_sent += part.bytes_sent;
-  sum.bytes_received += part.bytes_received;
+  sum += part;
   sum.weight_bytes_sent = part.weight_bytes_sent;
-  sum.wait_us += part.wait_us;
-  sum.compute_us += part.compute_us;
 }
 
 std::uint64_t step_weight_bytes(const arch::ModelInfo& info, std::size_t n_rows, bool want_logits,
@@ -226,7 +215,7 @@ std::uint64_t step_weight_bytes(const arch::ModelInfo& info, std::size_t n_rows,
 Result<BenchResult> run_test(Engine& engine, const BenchTest& test, const BenchOptions& options) {
   BenchResult result;
   result.test = test;
-  result.counters.resize(engine.legs().size());
+  result.counters.resize(engine.board().report().size());
   Runner runner(engine, test, std::min<std::size_t>(options.batch, engine.trunk().max_rows()));
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t weight_bytes,
                            again_if_uncertain([&] { return runner.count_weights(); }));

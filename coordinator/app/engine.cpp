@@ -21,11 +21,14 @@
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
+#include "coordinator/legs/backstop.h"
 #include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/legs/slab_reader.h"
 #include "coordinator/serve/trace/recorder.h"
 #include "coordinator/serve/trace/traced.h"
 #include "coordinator/terminal/notes.h"
@@ -78,29 +81,25 @@ struct Engine::Parts {
   std::optional<manifest::Manifest> manifest;  // only with nodes: hashing a large file takes minutes
   std::optional<legs::SessionModel> session_model;
   std::unique_ptr<transport::Transport> transport;
-  std::unique_ptr<legs::HostLeg> host;
-  std::vector<std::unique_ptr<legs::NodeSession>> nodes;
-  std::unique_ptr<kernels::ExpertCard> card;  // with --gpu
-  std::unique_ptr<legs::CardLeg> card_leg;
-  std::vector<legs::Leg*> legs;                 // host first, the card last
-  std::unique_ptr<serve::TraceRecorder> trace;  // of --trace; null: nothing below is traced
-  std::vector<std::unique_ptr<serve::TracedLeg>> traced_legs;
-  std::unique_ptr<legs::Auditor> auditor;  // with nodes; null: nothing is audited
+  std::shared_ptr<legs::HostLeg> host;
+  std::unique_ptr<kernels::ExpertCard> card;     // with --gpu
+  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, the card last; a node's holds its session
+  std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
+  legs::LegBoard board;
+  std::unique_ptr<legs::Backstop> backstop;  // with nodes
+  std::unique_ptr<legs::Auditor> auditor;    // with nodes; null: nothing is audited
   std::unique_ptr<legs::Dispatcher> dispatcher;
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
   std::unique_ptr<serve::TracedTrunk> traced_trunk;
 
-  // Bytes of legs move while this machine computes.
-  void progress() {
-    for (legs::Leg* leg : legs) leg->progress();
-  }
+  void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
-  void open_auditor(double fraction);
+  Status open_backstop();
   // What the dispatcher hands batches to.
-  std::vector<legs::Leg*> legs_as_dispatched();
+  std::vector<std::shared_ptr<legs::Leg>> legs_as_dispatched();
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const ModelOptions& options, const legs::OwnerTable& owners,
                                                        std::size_t leg);
@@ -126,7 +125,7 @@ const kernels::Ops& Engine::ops() const { return parts_->ops; }
 Parallel& Engine::parallel() { return *parts_->pool; }
 const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
-const std::vector<legs::Leg*>& Engine::legs() const { return parts_->legs; }
+const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
@@ -184,8 +183,9 @@ Status Engine::Parts::open_card(Placement& placement) {
   card = std::move(placement.card);
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
   const std::size_t leg = placement.owners.n_legs() - 1;
-  TERRACE_ASSIGN_OR_RETURN(card_leg, legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
-                                                         placement.owners, leg, kernels, experts.shift));
+  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<legs::CardLeg> card_leg,
+                           legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
+                                               placement.owners, leg, kernels, experts.shift));
   const auto begin = std::chrono::steady_clock::now();
   auto task = notes.begin(card_leg->name());
   TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
@@ -200,7 +200,30 @@ Status Engine::Parts::open_card(Placement& placement) {
     notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
   else
     notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
-  legs.push_back(card_leg.get());
+  legs.push_back(std::move(card_leg));
+  return {};
+}
+
+// What checks the nodes' work.
+void Engine::Parts::open_auditor(double fraction) {
+  const auto slab_id = [this](std::uint32_t layer, std::uint16_t expert) {
+    return security::to_hex(manifest->slab_id(layer, expert));
+  };
+  auditor = std::make_unique<legs::Auditor>(legs::AuditOptions{.fraction = fraction},
+                                            legs::AuditModel{kernels, slabs->lookup(), slab_id}, *pool, ops);
+  auditor->set_between_slices([this] { dispatcher->progress(); });
+}
+
+// What computes the experts of a node that is late or gone.
+Status Engine::Parts::open_backstop() {
+  TERRACE_ASSIGN_OR_RETURN(backstop, legs::Backstop::open({.reader = legs::open_slab_reader(file, experts),
+                                                           .kernels = kernels,
+                                                           .n_experts = experts.n_experts,
+                                                           .top_k = experts.top_k,
+                                                           .parallel = *pool,
+                                                           .ops = ops}));
+  notes.print("backstop: {} set aside, reads the file at {}/s, {}", format_size(backstop->memory_bytes()),
+              format_size(static_cast<std::uint64_t>(backstop->bytes_per_second())), backstop->describe());
   return {};
 }
 
@@ -224,8 +247,8 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   }
   for (auto& node : opened) {
     if (!node->ok()) return node->error();
-    nodes.push_back(std::move(**node));
-    legs.push_back(&nodes.back()->leg());
+    const std::shared_ptr<legs::NodeSession> session = std::move(**node);
+    legs.emplace_back(session, &session->leg());
   }
   return {};
 }
@@ -247,37 +270,36 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
-  p.host = std::make_unique<legs::HostLeg>(placement.owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
-  p.legs.push_back(p.host.get());
+  p.host = std::make_shared<legs::HostLeg>(placement.owners, p.slabs->lookup(), p.kernels, *p.pool, p.ops);
+  p.legs.push_back(p.host);
   if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
+    TERRACE_RETURN_IF_ERROR(p.open_backstop());
+    if (options.audit > 0) p.open_auditor(options.audit);
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
-  p.host->set_between_slices([&p] { p.progress(); });
-  p.dispatcher = std::make_unique<legs::Dispatcher>(placement.owners, p.legs_as_dispatched(), p.kernels,
-                                                    p.experts.top_k, *p.pool, p.ops);
-  if (p.manifest && options.audit > 0) p.open_auditor(options.audit);
+  p.dispatcher = std::make_unique<legs::Dispatcher>(
+      legs::DispatcherParts{.epoch = legs::make_epoch(placement.owners, p.legs_as_dispatched()),
+                            .kernels = p.kernels,
+                            .top_k = p.experts.top_k,
+                            .parallel = *p.pool,
+                            .ops = p.ops,
+                            .backstop = p.backstop.get(),
+                            .board = &p.board,
+                            .auditor = p.auditor.get(),
+                            .waiting = p.cpus.waiting});
+  p.host->set_between_slices([&p] { p.dispatcher->progress(); });
+  p.legs.clear();  // the epoch has them
   return {};
 }
 
-void Engine::Parts::open_auditor(double fraction) {
-  const auto slab_id = [this](std::uint32_t layer, std::uint16_t expert) {
-    return security::to_hex(manifest->slab_id(layer, expert));
-  };
-  auditor = std::make_unique<legs::Auditor>(legs::AuditOptions{.fraction = fraction},
-                                            legs::AuditModel{kernels, slabs->lookup(), slab_id}, *pool, ops);
-  auditor->set_between_slices([this] { progress(); });
-  dispatcher->set_auditor(auditor.get());
-}
-
-std::vector<legs::Leg*> Engine::Parts::legs_as_dispatched() {
+std::vector<std::shared_ptr<legs::Leg>> Engine::Parts::legs_as_dispatched() {
   if (!trace) return legs;
-  std::vector<legs::Leg*> dispatched;
-  for (legs::Leg* leg : legs) {
-    const auto track = static_cast<std::uint32_t>(1 + traced_legs.size());
-    traced_legs.push_back(std::make_unique<serve::TracedLeg>(*leg, *trace, track));
-    dispatched.push_back(traced_legs.back().get());
+  std::vector<std::shared_ptr<legs::Leg>> dispatched;
+  for (const std::shared_ptr<legs::Leg>& leg : legs) {
+    const auto track = static_cast<std::uint32_t>(1 + dispatched.size());
+    dispatched.push_back(std::make_shared<serve::TracedLeg>(leg, *trace, track));
   }
   return dispatched;
 }

@@ -16,7 +16,7 @@
 #include "common/threads/cpus.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
-#include "coordinator/legs/leg.h"
+#include "coordinator/legs/leg_board.h"
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
 
@@ -50,7 +50,8 @@ class Engine {
   // Pins the calling thread, as the one that takes the steps, to the first worker's CPU while the result lives. Threads
   // that it starts meanwhile inherit that, so those that answer others are started before.
   Result<ThreadAffinity> pin_step_thread() const;
-  const std::vector<legs::Leg*>& legs() const;
+  // What is known of each leg, also of those that failed: for any thread.
+  const legs::LegBoard& board() const;
   // Who owns which expert, and how much each is used: for any thread.
   const legs::Dispatcher& dispatcher() const;
   double load_ms() const { return load_ms_; }

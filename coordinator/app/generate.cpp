@@ -92,7 +92,7 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
   auto& hashes = json["logits_xxh3"] = nlohmann::ordered_json::array();
   for (const std::uint64_t hash : g.logits_xxh3) hashes.push_back(fmt::format("{:016x}", hash));
   json["timings"] = timings_json(engine, g);
-  json["legs"] = legs_json(engine.legs());
+  json["legs"] = legs_json(engine.board().report());
   json["model"] = engine.model_name();
   json["numerics_version"] = wire::kNumericsVersion;
   json["seed"] = seed;
@@ -107,7 +107,7 @@ void print_summary(const Engine& engine, const Generation& g) {
   print_err("terrace: loaded in {:.0f} ms; prompt {} tokens, {:.1f} tok/s; {} tokens made, {:.1f} tok/s; ended by {}\n",
             engine.load_ms(), g.prompt_tokens, per_second(static_cast<double>(g.prompt_tokens), g.prompt_ms),
             g.tokens.size(), per_second(static_cast<double>(steps), g.decode_ms), name(g.stop_reason));
-  print_legs(engine.legs(), g.prompt_tokens + steps);  // the last token made goes through no layer
+  print_legs(engine.board().report(), g.prompt_tokens + steps);  // the last token made goes through no layer
 }
 
 }  // namespace

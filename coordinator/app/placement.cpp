@@ -6,6 +6,7 @@
 
 #include "common/base/machine_limits.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
@@ -66,6 +67,9 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
   host.cache_bytes = planner::cache_bytes(placement.info, options.context);
   host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, options.batch) +
                        planner::executor_scratch_bytes(placement.kernels, n_threads);
+  if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
+    host.scratch_bytes +=
+        legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
   if (options.ram) host.ram = options.ram->value;
   TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
   return host;

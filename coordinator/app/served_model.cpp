@@ -150,7 +150,7 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
     return std::make_shared<ThreadAffinity>(std::move(*pinned));
   };
   TERRACE_ASSIGN_OR_RETURN(scheduler, serve::Scheduler::make({engine->trunk(), *context.tokenizer, engine->ops(),
-                                                              engine->parallel(), engine->legs()},
+                                                              engine->parallel(), &engine->board()},
                                                              std::move(scheduling)));
   return {};
 }

@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 // Audits in a row that a node may leave unanswered while it answers batches.
 constexpr std::uint32_t kMostUnanswered = 3;
+// However long nothing comes, the node is looked at so often.
+constexpr std::chrono::milliseconds kLongestWait{20};
 
 // The finaliser of splitmix64: every bit of the result depends on every bit of x.
 std::uint64_t mixed(std::uint64_t x) {
@@ -41,6 +43,7 @@ Auditor::Auditor(AuditOptions options, AuditModel model, Parallel& parallel, con
       model_(std::move(model)),
       ops_(ops),
       executor_(parallel, ops),
+      clock_(options_.clock != nullptr ? *options_.clock : steady_clock()),
       threshold_(threshold_of(options_.fraction)) {
   TERRACE_CHECK(options_.fraction > 0 && !model_.kernels.empty(), "audits of no pairs");
 }
@@ -51,7 +54,7 @@ Auditor::Auditor(AuditOptions options, AuditModel model, Parallel& parallel, con
 void Auditor::begin_step(std::uint64_t step) {
   step_ = step;
   step_hash_ = mixed(options_.seed ^ mixed(step));
-  const auto now = options_.now();
+  const auto now = clock_.now();
   for (std::size_t i = 0; i < books_.size(); ++i)
     if (now - books_[i].clean_at >= options_.at_least_every) make_due(i);
 }
@@ -64,7 +67,7 @@ void Auditor::make_due(std::size_t book) {
 std::size_t Auditor::book_of(const std::string& name) {
   const auto found = std::ranges::find(books_, name, &Book::name);
   if (found != books_.end()) return static_cast<std::size_t>(found - books_.begin());
-  books_.push_back({.name = name, .clean_step = step_, .clean_at = options_.now()});
+  books_.push_back({.name = name, .clean_step = step_, .clean_at = clock_.now()});
   make_due(books_.size() - 1);
   return books_.size() - 1;
 }
@@ -100,6 +103,8 @@ void Auditor::take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& 
   work.leg = &leg;
   work.batch = batch;
   work.batch.form = ReplyForm::kSlots;
+  work.range = {0, batch.n_rows};
+  work.batch.ranges = {&work.range, 1};
   work.n_sent = 0;
   for (Piece& piece : work.pieces) piece = {};
   ++n_works_;
@@ -176,11 +181,32 @@ void Auditor::compute(const Piece& piece, kernels::SumsView sums, std::span<std:
 // ---- the verdict
 // -----------------------------------------------------------------------------------------------------
 
+// For the node's answer, no longer than to its soft limit: nothing depends on it.
+Status Auditor::await(Work& work, Ticket ticket) {
+  Leg& leg = *work.leg;
+  for (;;) {
+    const StepClock::TimePoint now = clock_.now();  // what came in time is taken before it is judged
+    leg.progress();
+    TERRACE_RETURN_IF_ERROR(leg.ticket_status(ticket));
+    if (leg.range_state(ticket, 0) == RangeState::kReady) return {};
+    const StepClock::TimePoint limit = leg.soft_limit(ticket);
+    if (now >= limit) {
+      leg.set_suspect(ticket);
+      return Error(ErrorCode::kDeadline, leg.name() + ": has not answered an audit in time");
+    }
+    waits_.clear();
+    leg.add_waits(waits_);
+    clock_.wait(waits_, std::min(limit, now + kLongestWait));
+  }
+}
+
 void Auditor::compare(Work& work, Piece& piece) {
   const std::size_t d_model = model_.kernels[work.batch.layer].shape.d_model;
   const std::span<float> theirs = first_of(theirs_, piece.pairs.size() * d_model);
   their_failed_.assign(work.batch.n_rows, 0);
-  const Status answered = work.leg->collect_slots(*piece.ticket, theirs, their_failed_);
+  const Status answered = await(work, *piece.ticket);
+  if (answered.ok()) work.leg->take_slots(*piece.ticket, theirs, their_failed_);
+  work.leg->abandon(*piece.ticket);
   if (!answered.ok()) return unanswered(work, answered.error());
   for (std::size_t i = 0; i < piece.pairs.size(); ++i) {
     const kernels::Pair& pair = piece.pairs[i];
@@ -194,15 +220,14 @@ void Auditor::compare(Work& work, Piece& piece) {
   }
   Book& book = books_[work.book];
   book.clean_step = step_;
-  book.clean_at = options_.now();
+  book.clean_at = clock_.now();
   book.n_unanswered = 0;
 }
 
 // Dead is not wrong, and neither is late. But a node that answers batches and never an audit is not checked by
 // anything.
 void Auditor::unanswered(Work& work, const Error& why) {
-  const bool alive = work.leg->state() == LegState::kOk;
-  if (!alive || why.code() == ErrorCode::kBusy || why.code() == ErrorCode::kStaleEpoch) return;
+  if (is_out(work.leg->state()) || why.code() != ErrorCode::kRefused) return;
   if (++books_[work.book].n_unanswered < kMostUnanswered) return;
   found_wrong(work, work.pairs.front().expert,
               fmt::format("was asked for and not given, in {} audits: {}", kMostUnanswered, why.text()));
@@ -217,8 +242,8 @@ void Auditor::found_wrong(Work& work, std::uint16_t expert, const std::string& h
                   work.leg->name(), expert, layer, model_.slab_id(layer, expert), how));
   const std::uint64_t since = books_[work.book].clean_step;
   uncertain_since_ = wrong_ ? std::min(uncertain_since_, since) : since;
-  if (!wrong_) wrong_ = why;
-  work.leg->put_out(why);
+  if (!wrong_) wrong_ = Error(ErrorCode::kUncertain, why.text());
+  work.leg->put_out(LegState::kWrong, why);
 }
 
 }  // namespace terrace::legs

@@ -33,7 +33,7 @@ struct AuditOptions {
   double fraction = kDefaultAudit;  // of the pairs that nodes compute, more than 0; 1: every one, before it is used
   std::chrono::nanoseconds at_least_every = std::chrono::minutes(1);
   std::uint64_t seed = 0;
-  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+  StepClock* clock = nullptr;  // null: the steady one
 };
 
 // The model as audits need it.
@@ -58,15 +58,15 @@ class Auditor {
 
   // Steps are numbered by who takes them, rising.
   void begin_step(std::uint64_t step);
-  // Takes those of `pairs` that are to be checked out of it. `leg` is a node; batch: what its batch of this layer has
-  // beside pairs. Everything is borrowed until collect() returns, but `pairs`.
+  // Takes those of `pairs` that are to be checked out of it. `leg` answers range by range; batch: what its batch of
+  // this layer has beside pairs. Everything is borrowed until collect() returns, but `pairs`.
   void take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& pairs);
   // Sends what was taken, as far as nodes have room. A node that fails here is heard of in collect().
   void submit();
   // Computes what was taken, adds it into `sums` and `failed` as Leg::collect() does, and compares with the nodes'
-  // answers. A node that gives none (it is lost, it is busy) is not wrong for that; the sums are complete all the same.
-  // kUncertain: a node computed wrong, and is put out (Leg::put_out()); with fraction 1 that is no error, as nothing of
-  // it was used.
+  // answers. A node that gives none within its soft limit is late, or lost, and not wrong for that; the sums are
+  // complete all the same. kUncertain: a node computed wrong, and is put out (Leg::put_out()); with fraction 1 that is
+  // no error, as nothing of it was used.
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed);
   // After kUncertain: results of this step and later ones may be wrong.
   std::uint64_t uncertain_since() const { return uncertain_since_; }
@@ -78,7 +78,7 @@ class Auditor {
   struct Book {
     std::string name;
     std::uint64_t clean_step = 0;  // of its last clean audit; without one, of its first pairs
-    std::chrono::steady_clock::time_point clean_at;
+    StepClock::TimePoint clean_at;
     bool due = true;                 // for at_least_every
     std::uint32_t due_layer = 0;     // in this layer or a later one
     std::uint32_t n_unanswered = 0;  // in a row
@@ -94,6 +94,7 @@ class Auditor {
     Leg* leg = nullptr;
     std::size_t book = 0;
     LegBatch batch;
+    RowRange range;  // the batch's only one
     std::vector<kernels::Pair> pairs;
     std::size_t n_sent = 0;  // pairs in pieces
     Piece pieces[2];
@@ -105,6 +106,7 @@ class Auditor {
   std::size_t most_pairs(const LegBatch& batch) const;
   void submit_next(Work& work, Piece& piece);
   void compute(const Piece& piece, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status await(Work& work, Ticket ticket);
   void compare(Work& work, Piece& piece);
   void unanswered(Work& work, const Error& why);
   void found_wrong(Work& work, std::uint16_t expert, const std::string& how);
@@ -113,6 +115,7 @@ class Auditor {
   AuditModel model_;
   const kernels::Ops& ops_;
   kernels::Executor executor_;
+  StepClock& clock_;
   std::function<void()> between_slices_;
   std::uint64_t threshold_;  // of a pair's hash
   std::uint64_t step_ = 0;
@@ -123,7 +126,8 @@ class Auditor {
   std::vector<kernels::Pair> rest_;                      // scratch of take()
   std::vector<float> ours_, theirs_;                     // [pairs of a piece, d_model]
   std::vector<std::uint8_t> our_failed_, their_failed_;  // [n_rows]
-  std::optional<Error> wrong_;                           // of this layer
+  std::vector<pollfd> waits_;
+  std::optional<Error> wrong_;  // of this layer
   std::uint64_t uncertain_since_ = 0;
 };
 

@@ -1,34 +1,151 @@
 #include "coordinator/legs/dispatcher.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace terrace::legs {
+namespace {
+
+std::shared_ptr<const Epoch> borrowed_epoch(const OwnerTable& owners, const std::vector<Leg*>& legs) {
+  std::vector<std::shared_ptr<Leg>> borrowed;
+  for (Leg* leg : legs) borrowed.emplace_back(std::shared_ptr<void>(), leg);
+  return make_epoch(owners, std::move(borrowed));
+}
+
+bool holds(const Epoch& epoch, const Leg* leg) {
+  return std::any_of(epoch.legs.begin(), epoch.legs.end(), [&](const auto& other) { return other.get() == leg; });
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(DispatcherParts parts)
+    : first_owners_(parts.epoch->owners),
+      kernels_(std::move(parts.kernels)),
+      top_k_(parts.top_k),
+      parallel_(parts.parallel),
+      ops_(parts.ops),
+      backstop_(parts.backstop),
+      auditor_(parts.auditor),
+      board_(parts.board != nullptr ? *parts.board : own_board_),
+      clock_(parts.clock != nullptr ? *parts.clock : steady_clock()),
+      waiting_(parts.waiting),
+      use_(first_owners_.n_layers(), first_owners_.n_experts()),
+      latest_(parts.epoch) {
+  TERRACE_CHECK(kernels_.size() == first_owners_.n_layers(), "the owner table has other layers");
+  adopt(std::move(parts.epoch));
+}
 
 Dispatcher::Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::vector<kernels::ExpertKernels> kernels,
                        std::uint32_t top_k, Parallel& parallel, const kernels::Ops& ops)
-    : owners_(owners),
-      legs_(std::move(legs)),
-      kernels_(std::move(kernels)),
-      top_k_(top_k),
-      parallel_(parallel),
-      ops_(ops),
-      use_(owners_.n_layers(), owners_.n_experts()),
-      work_(legs_.size()) {
-  TERRACE_CHECK(legs_.size() == owners_.n_legs(), "the owner table names other legs");
-  TERRACE_CHECK(kernels_.size() == owners_.n_layers(), "the owner table has other layers");
+    : Dispatcher(DispatcherParts{.epoch = borrowed_epoch(owners, legs),
+                                 .kernels = std::move(kernels),
+                                 .top_k = top_k,
+                                 .parallel = parallel,
+                                 .ops = ops}) {}
+
+Dispatcher::~Dispatcher() = default;
+
+// ---- epochs
+// -----------------------------------------------------------------------------------------------------------
+
+void Dispatcher::publish(std::shared_ptr<const Epoch> epoch) {
+  TERRACE_CHECK(
+      epoch->owners.n_layers() == first_owners_.n_layers() && epoch->owners.n_experts() == first_owners_.n_experts(),
+      "an epoch of another model");
+  const std::lock_guard lock(mutex_);
+  if (published_) retired_.push_back(std::move(published_));  // no step has used it
+  published_ = latest_ = std::move(epoch);
+  has_published_.store(true, std::memory_order_release);
 }
 
-// Each row once per class that this layer's gate and up need (docs/numerics.md 2).
+std::shared_ptr<const Epoch> Dispatcher::latest() const {
+  const std::lock_guard lock(mutex_);
+  return latest_;
+}
+
+std::vector<std::shared_ptr<const Epoch>> Dispatcher::take_retired() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(retired_, {});
+}
+
+void Dispatcher::begin_step() {
+  ++step_;
+  if (auditor_ != nullptr) auditor_->begin_step(step_);
+  if (!has_published_.load(std::memory_order_acquire)) return;
+  std::shared_ptr<const Epoch> next;
+  {
+    const std::lock_guard lock(mutex_);
+    next = std::move(published_);
+    has_published_.store(false, std::memory_order_relaxed);
+  }
+  adopt(std::move(next));
+}
+
+Dispatcher::Account& Dispatcher::account_of(const Leg& leg) {
+  LegEntry& entry = board_.entry(leg.name(), leg.kind());
+  for (auto& account : accounts_)
+    if (account->entry == &entry) return *account;
+  accounts_.push_back(std::make_unique<Account>(Account{.entry = &entry, .before = {}, .extra = {}}));
+  return *accounts_.back();
+}
+
+// Legs that leave take their last look at the wire here: nobody polls them after this.
+void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
+  for (LegWork& work : work_) {
+    TERRACE_CHECK(!work.ticket, "a step begins before the one before it has ended");
+    if (holds(*next, work.leg)) continue;
+    work.leg->retire();
+    work.account->before += work.leg->counters();
+    work.account->entry->set_experts(0);
+    work.account->entry->set_counters(LegCounters(work.account->before) += work.account->extra);
+  }
+  work_.clear();
+  work_.resize(next->legs.size());
+  has_nodes_ = false;
+  for (std::size_t i = 0; i < work_.size(); ++i) {
+    LegWork& work = work_[i];
+    work.leg = next->legs[i].get();
+    work.account = &account_of(*work.leg);
+    has_nodes_ = has_nodes_ || work.leg->by_range();
+    work.account->entry->set_experts(next->owners.n_slabs(i));
+    work.told = work.leg->state();
+    work.account->entry->set_state(work.told, work.leg->why_out() != nullptr ? work.leg->why_out()->text() : "");
+    tell_counters(work);
+  }
+  std::swap(epoch_, next);
+  if (next == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  retired_.push_back(std::move(next));
+}
+
+// ---- a layer's batches
+// ------------------------------------------------------------------------------------------------
+
+void Dispatcher::take_row_memory() {
+  const auto free = std::find_if(row_memories_.begin(), row_memories_.end(),
+                                 [](const auto& memory) { return memory.use_count() == 1; });
+  rows_ = free != row_memories_.end() ? *free : row_memories_.emplace_back(std::make_shared<RowMemory>());
+}
+
+// Each row once per class that this layer's gate and up need (docs/numerics.md 2). Rows that stay as they are are
+// copied where a node gets them: it may have to send them after this layer.
 void Dispatcher::quantise(const RoutedRows& routed) {
   const kernels::ExpertKernels& layer = kernels_[routed.layer];
   const std::size_t d_model = layer.shape.d_model;
   const ActivationClass classes[] = {layer.gate_class(), layer.up_class()};
+  rows_ = nullptr;
+  take_row_memory();
   for (std::size_t i = 0; i < 2; ++i) {
-    if (classes[i] == ActivationClass::kF32 || (i == 1 && classes[1] == classes[0])) continue;
-    std::vector<std::byte>& rows = quantised_[static_cast<std::size_t>(classes[i])];
+    if (i == 1 && classes[1] == classes[0]) continue;
+    if (classes[i] == ActivationClass::kF32 && !has_nodes_) continue;
+    std::vector<std::byte>& rows = rows_->rows[static_cast<std::size_t>(classes[i])];
     const std::size_t bytes = row_bytes(classes[i], d_model);
     if (rows.size() < bytes * routed.n_rows) rows.resize(bytes * routed.n_rows);
+    if (classes[i] == ActivationClass::kF32) {
+      std::memcpy(rows.data(), routed.rows, bytes * routed.n_rows);
+      continue;
+    }
     const auto quantise_row = [&](std::size_t row, std::size_t) {
       ops_.quantize_row(classes[i], routed.rows + row * d_model, d_model, rows.data() + row * bytes);
     };
@@ -40,17 +157,19 @@ kernels::RowsView Dispatcher::rows_in(ActivationClass activation, const RoutedRo
   kernels::RowsView view;
   view.activation = activation;
   view.stride = row_bytes(activation, kernels_[routed.layer].shape.d_model);
-  view.data = activation == ActivationClass::kF32 ? reinterpret_cast<const std::byte*>(routed.rows)
-                                                  : quantised_[static_cast<std::size_t>(activation)].data();
+  view.data = activation == ActivationClass::kF32 && !has_nodes_
+                  ? reinterpret_cast<const std::byte*>(routed.rows)
+                  : rows_->rows[static_cast<std::size_t>(activation)].data();
   return view;
 }
 
 // A counting sort by expert; rows stay in order. Then each leg's pairs, still by expert.
 void Dispatcher::sort_pairs(const RoutedRows& routed) {
+  const OwnerTable& table = epoch_->owners;
   const std::size_t n_pairs = std::size_t{routed.n_rows} * top_k_;
-  expert_start_.assign(owners_.n_experts() + 1, 0);
+  expert_start_.assign(table.n_experts() + 1, 0);
   for (std::size_t i = 0; i < n_pairs; ++i) ++expert_start_[routed.experts[i] + 1];
-  for (std::uint32_t e = 0; e < owners_.n_experts(); ++e)
+  for (std::uint32_t e = 0; e < table.n_experts(); ++e)
     if (expert_start_[e + 1] != 0) use_.add(routed.layer, e, expert_start_[e + 1]);
   for (std::size_t e = 1; e < expert_start_.size(); ++e) expert_start_[e] += expert_start_[e - 1];
   sorted_.resize(n_pairs);
@@ -59,7 +178,7 @@ void Dispatcher::sort_pairs(const RoutedRows& routed) {
     sorted_[expert_start_[expert]++] = {static_cast<std::uint16_t>(i / top_k_), expert, routed.weights[i]};
   }
   for (LegWork& work : work_) work.pairs.clear();
-  const auto owners = owners_.owners(routed.layer);
+  const auto owners = table.owners(routed.layer);
   for (const kernels::Pair& pair : sorted_) work_[owners[pair.expert]].pairs.push_back(pair);
 }
 
@@ -70,78 +189,97 @@ void Dispatcher::cut_ranges(const RoutedRows& routed) {
     ranges_.push_back({first, std::min(rows, routed.n_rows - first)});
 }
 
-void Dispatcher::begin_step() {
-  ++step_;
-  if (auditor_ != nullptr) auditor_->begin_step(step_);
+void Dispatcher::open_ranges(LegWork& work) {
+  work.open.assign(ranges_.size(), 1);
+  work.n_open = ranges_.size();
 }
 
-// All of a leg's batch but its pairs.
-LegBatch Dispatcher::batch_of(const RoutedRows& routed) const {
-  LegBatch batch;
-  batch.epoch = owners_.epoch();
-  batch.layer = routed.layer;
-  batch.gate_rows = rows_in(kernels_[routed.layer].gate_class(), routed);
-  batch.up_rows = rows_in(kernels_[routed.layer].up_class(), routed);
-  batch.n_rows = routed.n_rows;
-  batch.ranges = ranges_;
-  batch.priority = routed.priority;
-  return batch;
+// The leg gives no answer to what is open: the backstop will.
+void Dispatcher::orphan(LegWork& work, const Error& why) {
+  work.orphaned = true;
+  work.why = why;
+  if (work.leg->by_range() && work.ticket) {
+    work.leg->abandon(*work.ticket);
+    work.ticket.reset();
+  }
+  tell_state(work);
+}
+
+// A suspect leg gets no work until it answers, and one that is out none at all.
+bool Dispatcher::must_skip(LegWork& work) {
+  if (!work.leg->by_range() || backstop_ == nullptr) return false;
+  if (work.leg->state() == LegState::kSuspect) work.leg->progress();
+  return work.leg->state() != LegState::kOk;
 }
 
 Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
   LegWork& work = work_[leg];
   if (work.pairs.empty()) return {};
-  LegBatch batch = batch_of(routed);
-  if (auditor_ != nullptr && legs_[leg]->kind() == LegKind::kNode) {
-    auditor_->take(*legs_[leg], batch, work.pairs);
+  if (must_skip(work)) {
+    open_ranges(work);
+    work.account->extra.skipped += 1;
+    work.account->extra.pairs += work.pairs.size();
+    const Error* why = work.leg->why_out();
+    orphan(work, why != nullptr ? *why : Error(ErrorCode::kDeadline, work.leg->name() + ": has not answered yet"));
+    return {};
+  }
+  LegBatch batch;
+  batch.epoch = epoch_->acknowledged[leg];
+  batch.layer = routed.layer;
+  batch.gate_rows = gate_rows_;
+  batch.up_rows = up_rows_;
+  batch.n_rows = routed.n_rows;
+  batch.ranges = ranges_;
+  batch.priority = routed.priority;
+  if (work.leg->by_range()) {
+    batch.rows_owner = rows_;
+    if (auditor_ != nullptr) auditor_->take(*work.leg, batch, work.pairs);
     if (work.pairs.empty()) return {};
+    hedge_tokens_ = std::min(hedge_tokens_ + kHedgesABatch, kMostHedgeTokens);
+    open_ranges(work);
   }
   batch.pairs = work.pairs;
-  TERRACE_ASSIGN_OR_RETURN(work.ticket, legs_[leg]->submit(batch));
+  auto ticket = work.leg->submit(batch);
+  if (ticket.ok()) {
+    work.ticket = *ticket;
+    return {};
+  }
+  if (backstop_ == nullptr) return ticket.error();
+  open_ranges(work);
+  work.account->extra.pairs += work.pairs.size();
+  orphan(work, ticket.error());
   return {};
 }
 
 Status Dispatcher::submit(const RoutedRows& routed) {
-  for (const LegWork& work : work_) TERRACE_CHECK(!work.ticket, "submit() before collect()");
+  for (LegWork& work : work_) {
+    TERRACE_CHECK(!work.ticket, "submit() before collect()");
+    work.n_open = 0;
+    work.late = work.orphaned = work.raced = false;
+    work.hedge = Hedge::kNone;
+    work.why.reset();
+  }
+  layer_ = routed.layer;
   n_rows_ = routed.n_rows;
   d_model_ = kernels_[routed.layer].shape.d_model;
   quantise(routed);
+  gate_rows_ = rows_in(kernels_[routed.layer].gate_class(), routed);
+  up_rows_ = rows_in(kernels_[routed.layer].up_class(), routed);
   sort_pairs(routed);
   cut_ranges(routed);
   Status status;
-  for (std::size_t i = 1; i <= legs_.size(); ++i) {  // nodes first, then the host (leg 0)
-    status = submit_to(i % legs_.size(), routed);
+  for (std::size_t i = 1; i <= work_.size(); ++i) {  // nodes first, then the host (leg 0)
+    status = submit_to(i % work_.size(), routed);
     if (!status.ok()) break;
   }
-  if (status.ok() && auditor_ != nullptr) auditor_->submit();
-  if (status.ok()) return {};
-  const Status discarded = discard();
-  const bool uncertain = !discarded.ok() && discarded.error().code() == ErrorCode::kUncertain;
-  return uncertain ? discarded : status;
-}
-
-// What was already handed out is collected and thrown away, so that no leg keeps borrowed rows.
-Status Dispatcher::discard() {
-  std::vector<std::int64_t> sums(n_rows_ * d_model_);
-  std::vector<std::uint8_t> failed(n_rows_);
-  return collect({.data = sums.data(), .d_model = d_model_}, failed);
-}
-
-// Every open ticket is collected even after an error, so that no leg keeps what was borrowed.
-Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  TERRACE_CHECK(sums.d_model == d_model_ && failed.size() == n_rows_, "sums of another shape than the rows");
-  std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
-  Status status, audited;
-  for (std::size_t leg = 0; leg < legs_.size(); ++leg) {
-    // Own work first, while nodes compute theirs.
-    if (leg == 1 && auditor_ != nullptr) audited = auditor_->collect(sums, failed);
-    if (!work_[leg].ticket) continue;
-    const Status collected = legs_[leg]->collect(*work_[leg].ticket, sums, failed);
-    work_[leg].ticket.reset();
-    if (status.ok()) status = collected;
+  if (!status.ok()) {
+    const Status discarded = discard();
+    const bool uncertain = !discarded.ok() && discarded.error().code() == ErrorCode::kUncertain;
+    return uncertain ? discarded : status;
   }
-  // The verdict is the error to tell: who hears it computes again more than the step.
-  return audited.ok() ? status : audited;
+  if (auditor_ != nullptr) auditor_->submit();
+  give_backstop_work();  // its slabs are read while own legs compute
+  return status;
 }
 
 }  // namespace terrace::legs

@@ -1,17 +1,26 @@
 // Cuts a layer's rows into one batch per leg by the epoch's owner table, hands them out (nodes first), and adds the
-// legs' integer sums (docs/architecture.md, one layer of one step). Placement cannot change a bit: sums are integers,
-// and a pair is computed once.
+// legs' integer sums (docs/architecture.md, one layer of one step; failure). Placement cannot change a bit: sums are
+// integers, and of each row range of each leg's batch exactly one whole sum is added, the leg's or the backstop's.
+//
+// A leg that is late, lost or wrong ends no step: its pairs are computed by the backstop. Only where that cannot read
+// the file either, or where there is none, does a step end with an error.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "common/base/parallel.h"
+#include "common/threads/waiting.h"
 #include "coordinator/legs/auditor.h"
+#include "coordinator/legs/backstop.h"
+#include "coordinator/legs/epoch.h"
 #include "coordinator/legs/expert_use.h"
 #include "coordinator/legs/leg.h"
+#include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/legs/routed_experts.h"
 #include "kernels/executor/executor.h"
@@ -21,57 +30,159 @@ namespace terrace::legs {
 // Rows of one row range of a prompt batch: the unit in which legs answer. Decode batches are one range.
 inline constexpr std::uint32_t kPromptRangeRows = 256;
 
+// At most one of a hundred batches is hedged. Batches earn tokens; as many as kept at the most may be spent at once.
+inline constexpr double kHedgesABatch = 0.01;
+inline constexpr double kMostHedgeTokens = 10;
+
+struct DispatcherParts {
+  std::shared_ptr<const Epoch> epoch;
+  std::vector<kernels::ExpertKernels> kernels;  // [n_layers], for the rows' classes
+  std::uint32_t top_k = 0;                      // experts a row
+  Parallel& parallel;                           // all borrowed from here on
+  const kernels::Ops& ops;
+  Backstop* backstop = nullptr;  // null: a leg that fails ends the step
+  LegBoard* board = nullptr;     // null: one of the dispatcher's own
+  StepClock* clock = nullptr;    // null: the steady one
+  Auditor* auditor = nullptr;    // null: nothing is audited
+  Waiting waiting = Waiting::kBlock;
+};
+
 class Dispatcher final : public RoutedExperts {
  public:
-  // legs[i] is leg i of `owners` (0 the host); all outlive the dispatcher. kernels: one per layer, for the rows'
-  // classes. top_k experts a row.
+  explicit Dispatcher(DispatcherParts parts);
+  // Without a backstop. legs[i] is leg i of `owners` (0 the host); all outlive the dispatcher.
   Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::vector<kernels::ExpertKernels> kernels,
              std::uint32_t top_k, Parallel& parallel, const kernels::Ops& ops);
-
-  // Null: nothing is audited. Before the first step; outlives the dispatcher.
-  void set_auditor(Auditor* auditor) { auditor_ = auditor; }
+  ~Dispatcher() override;
 
   void begin_step() override;
   std::uint64_t step() const override { return step_; }
   std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  // Moves bytes of nodes' batches; for own legs to call between slices.
+  void progress();
 
-  // Any thread.
-  const OwnerTable& owners() const { return owners_; }
+  // ---- any thread ---------------------------------------------------------------------------------------------
+  // The next step begins with this one. Its legs are the step thread's from now on.
+  void publish(std::shared_ptr<const Epoch> epoch);
+  // What the next step begins with.
+  std::shared_ptr<const Epoch> latest() const;
+  // Epochs that no step uses any more, so that somebody else's thread ends their sessions.
+  std::vector<std::shared_ptr<const Epoch>> take_retired();
+  // Of the first epoch.
+  const OwnerTable& owners() const { return first_owners_; }
   const ExpertUse& use() const { return use_; }
+  LegBoard& board() const { return board_; }
 
  private:
+  // What is counted for a name, over all its sessions.
+  struct Account {
+    LegEntry* entry = nullptr;
+    LegCounters before;  // of sessions that have ended
+    LegCounters extra;   // what the dispatcher counts beside the leg
+  };
+  enum class Hedge : std::uint8_t { kNone, kWanted, kRunning, kFailed };
   struct LegWork {
+    Leg* leg = nullptr;
+    Account* account = nullptr;
     std::vector<kernels::Pair> pairs;
     std::optional<Ticket> ticket;
+    std::vector<std::uint8_t> open;  // [ranges] 1: its sum is missing. Legs by range, and those that failed
+    std::size_t n_open = 0;
+    bool late = false;      // past its soft limit
+    bool orphaned = false;  // the leg will not answer: the backstop's sum is the only one to come
+    bool raced = false;     // the leg answered beside a hedge
+    Hedge hedge = Hedge::kNone;
+    std::optional<Error> why;  // it is orphaned
+    StepClock::TimePoint wait_from{};
+    LegState told = LegState::kOk;  // to the board
+  };
+  // The rows of a layer in each class that is needed. Legs may keep one longer than its layer.
+  struct RowMemory {
+    std::vector<std::byte> rows[kActivationClasses];
   };
 
+  // submit()
+  void adopt(std::shared_ptr<const Epoch> next);
+  Account& account_of(const Leg& leg);
   void quantise(const RoutedRows& routed);
+  void take_row_memory();
   kernels::RowsView rows_in(ActivationClass activation, const RoutedRows& routed) const;
   void sort_pairs(const RoutedRows& routed);
   void cut_ranges(const RoutedRows& routed);
-  LegBatch batch_of(const RoutedRows& routed) const;
   Status submit_to(std::size_t leg, const RoutedRows& routed);
-  Status discard();
+  bool must_skip(LegWork& work);
+  void orphan(LegWork& work, const Error& why);
+  void open_ranges(LegWork& work);
 
-  OwnerTable owners_;
-  std::vector<Leg*> legs_;
+  // collect()
+  Status collect_own(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status collect_by_range(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status poll_legs(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void take_ready(LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void leg_is_through(LegWork& work);
+  void judge_limits(StepClock::TimePoint now);
+  bool spend_token();
+  void give_backstop_work();
+  void begin_job(LegWork& work);
+  Result<bool> advance_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void drop_job();
+  void wait(StepClock::TimePoint now);
+  bool anything_open() const;
+  std::size_t range_of(std::uint32_t row) const { return row / ranges_[0].count; }
+  void end_layer();
+  Status audit(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status discard();
+  void tell_state(LegWork& work);
+  void tell_counters(LegWork& work);
+
+  const OwnerTable first_owners_;
   std::vector<kernels::ExpertKernels> kernels_;  // [n_layers]
   std::uint32_t top_k_;
   Parallel& parallel_;
   const kernels::Ops& ops_;
-  Auditor* auditor_ = nullptr;
+  Backstop* const backstop_;
+  Auditor* const auditor_;
   std::uint64_t step_ = 0;
+  mutable LegBoard own_board_;
+  LegBoard& board_;
+  StepClock& clock_;
+  const Waiting waiting_;
 
+  std::shared_ptr<const Epoch> epoch_;  // of the step
+  bool has_nodes_ = false;
   ExpertUse use_;
-  std::vector<std::byte> quantised_[kActivationClasses];  // the step's rows in each class that is needed
-  std::vector<std::uint32_t> expert_start_;               // [n_experts + 1], scratch of sort_pairs()
-  std::vector<kernels::Pair> sorted_;                     // all pairs by expert, then row
-  std::vector<LegWork> work_;                             // [legs]
+  std::vector<std::shared_ptr<RowMemory>> row_memories_;
+  std::shared_ptr<RowMemory> rows_;          // the layer's
+  std::vector<std::uint32_t> expert_start_;  // [n_experts + 1], scratch of sort_pairs()
+  std::vector<kernels::Pair> sorted_;        // all pairs by expert, then row
+  std::vector<LegWork> work_;                // [legs]
+  std::vector<std::unique_ptr<Account>> accounts_;
   std::vector<RowRange> ranges_;
-  std::uint32_t n_rows_ = 0;  // of the rows last submitted
+  std::vector<pollfd> waits_;
+  double hedge_tokens_ = kMostHedgeTokens;
+
+  // The layer last submitted, as the backstop needs it.
+  std::uint32_t layer_ = 0;
+  kernels::RowsView gate_rows_, up_rows_;
+  std::uint32_t n_rows_ = 0;
   std::size_t d_model_ = 0;
+
+  // What the backstop computes now.
+  LegWork* job_ = nullptr;
+  std::vector<kernels::Pair> job_pairs_;
+  std::vector<std::int64_t> job_sums_;  // [n_rows, d_model]
+  std::vector<std::uint8_t> job_failed_;
+  StepClock::TimePoint job_begin_{};
+  std::uint64_t job_bytes_before_ = 0;
+
+  std::atomic<bool> has_published_ = false;
+  mutable std::mutex mutex_;                // guards the three below
+  std::shared_ptr<const Epoch> latest_;     // published last
+  std::shared_ptr<const Epoch> published_;  // and not adopted yet
+  std::vector<std::shared_ptr<const Epoch>> retired_;
 };
 
 }  // namespace terrace::legs

@@ -41,7 +41,7 @@ Result<Ticket> HostLeg::submit(const LegBatch& batch) {
 Status HostLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   const auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.ticket == ticket; });
   TERRACE_CHECK(open != open_.end(), "collect() of a ticket that is not open");
-  const LegBatch batch = open->batch;
+  const LegBatch batch = std::move(open->batch);
   open->ticket = 0;
   kernels::BatchView view;
   view.gate_rows = batch.gate_rows;

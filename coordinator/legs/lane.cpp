@@ -29,7 +29,11 @@ std::string unfinished(const transport::UnfinishedFrame& frame) {
 }  // namespace
 
 Lane::Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection)
-    : options_(options), connection_(std::move(connection)), last_heard_(Clock::now()), last_ping_(last_heard_) {}
+    : options_(options),
+      connection_(std::move(connection)),
+      clock_(options.clock != nullptr ? options.clock : &steady_clock()),
+      last_heard_(clock_->now()),
+      last_ping_(last_heard_) {}
 
 Lane::~Lane() = default;
 
@@ -70,17 +74,17 @@ Status Lane::greet() {
     return false;
   };
   const auto on_sent = [&](transport::SendTicket ticket) { sent = sent || ticket == *hello_ticket; };
-  const auto deadline = Clock::now() + options_.connect_timeout;
+  const auto deadline = clock_->now() + options_.connect_timeout;
   for (;;) {
     TERRACE_RETURN_IF_ERROR(poll({on_frame, on_sent}));
     if (welcomed && sent) return {};
-    const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now());
-    if (left.count() <= 0)
+    if (clock_->now() >= deadline)
       return fail(
           Error(ErrorCode::kDeadline,
                 fmt::format("its data port ({}, {} lane) did not answer our Hello within {}", options_.data_address,
                             name(options_.lane), format_duration(options_.connect_timeout))));
-    (void)transport::wait(*connection_, left);
+    pollfd entry = wait_entry();
+    clock_->wait({&entry, 1}, deadline);
   }
 }
 
@@ -143,7 +147,7 @@ Status Lane::poll(const Handlers& handlers) {
 Status Lane::take_event(const transport::Event& event, const Handlers& handlers) {
   switch (event.kind) {
     case transport::Event::Kind::kReceived: {
-      last_heard_ = Clock::now();
+      last_heard_ = clock_->now();
       const Status taken = take_frame(event.frame, handlers);
       return taken.ok() ? taken : fail(taken.error());
     }
@@ -168,6 +172,10 @@ void Lane::take_sent(transport::SendTicket ticket, const Handlers& handlers) {
 Status Lane::take_frame(std::span<const std::byte> bytes, const Handlers& handlers) {
   TERRACE_ASSIGN_OR_RETURN(const wire::Frame frame, wire::decode_frame(bytes));
   const wire::FrameHeader& header = frame.header;
+  // From here on it is what the node said: its checksum fits. That it takes its leave is nothing wrong.
+  const bool farewell =
+      header.type == wire::FrameType::kClose || (header.type == wire::FrameType::kError && header.sequence == 0);
+  wrong_ = !farewell;
   if (header.session != options_.session || header.lane != options_.lane)
     return Error(
         ErrorCode::kCorrupt,
@@ -175,6 +183,7 @@ Status Lane::take_frame(std::span<const std::byte> bytes, const Handlers& handle
                     header.session, name(header.lane), options_.session, name(options_.lane)));
   TERRACE_RETURN_IF_ERROR(take_credit(header.credit_frames, header.credit_bytes));
   TERRACE_ASSIGN_OR_RETURN(const bool kept, dispatch(frame, bytes, handlers));
+  wrong_ = false;
   if (!kept) connection_->release(bytes);
   return {};
 }
@@ -210,7 +219,7 @@ Result<bool> Lane::dispatch(const wire::Frame& frame, std::span<const std::byte>
   }
 }
 
-void Lane::expect_life() { last_heard_ = Clock::now(); }
+void Lane::expect_life() { last_heard_ = clock_->now(); }
 
 std::chrono::milliseconds Lane::ping_every() const {
   return std::clamp(options_.liveness_timeout / 4, std::chrono::milliseconds(1), kPingEvery);
@@ -218,18 +227,25 @@ std::chrono::milliseconds Lane::ping_every() const {
 
 // Silence counts from our ping, not from the last frame: time in which this process did not run, or did not look, is
 // then never taken for the node's.
-Status Lane::wait(std::chrono::microseconds timeout) {
+Status Lane::look_for_life(StepClock::Duration ask_after, StepClock::Duration limit) {
   if (failed_) return *failed_;
-  const auto now = Clock::now();
-  if (ping_open_ && now - std::max(last_ping_, last_heard_) > options_.liveness_timeout)
-    return fail(
-        Error(ErrorCode::kPeerGone, fmt::format("no sign of life for {}{}", format_duration(options_.liveness_timeout),
-                                                unfinished(connection_->unfinished()))));
-  if (!ping_open_ && now - last_heard_ >= ping_every() && send_control(wire::FrameType::kPing, 0)) {
+  const auto now = clock_->now();
+  if (ping_open_ && now - std::max(last_ping_, last_heard_) > limit)
+    return fail(Error(
+        ErrorCode::kPeerGone,
+        fmt::format("no sign of life for {}{}", format_duration(std::chrono::ceil<std::chrono::milliseconds>(limit)),
+                    unfinished(connection_->unfinished()))));
+  if (!ping_open_ && now - last_heard_ >= ask_after && send_control(wire::FrameType::kPing, 0)) {
     ping_open_ = true;
     last_ping_ = now;
   }
-  (void)transport::wait(*connection_, std::min<std::chrono::microseconds>(timeout, ping_every()));
+  return {};
+}
+
+Status Lane::wait(std::chrono::microseconds timeout) {
+  TERRACE_RETURN_IF_ERROR(look_for_life(ping_every(), options_.liveness_timeout));
+  pollfd entry = wait_entry();
+  clock_->wait({&entry, 1}, clock_->now() + std::min<std::chrono::microseconds>(timeout, ping_every()));
   return {};
 }
 

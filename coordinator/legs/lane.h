@@ -15,6 +15,7 @@
 #include "common/transport/connection.h"
 #include "common/wire/frame.h"
 #include "common/wire/messages.h"
+#include "coordinator/legs/step_clock.h"
 
 namespace terrace::legs {
 
@@ -29,7 +30,8 @@ struct LaneOptions {
   std::uint64_t largest_frame = 0;   // that we accept
   std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds liveness_timeout{10'000};  // no frame for so long after we asked: the node is gone
+  std::chrono::milliseconds liveness_timeout{10'000};  // wait(): no frame for so long after we asked: the node is gone
+  StepClock* clock = nullptr;                          // borrowed; null: the steady one
 };
 
 // One owner thread. An error of poll(), wait() or abort() is final: the connection is closed, and every later call
@@ -71,6 +73,11 @@ class Lane {
   Status wait(std::chrono::microseconds timeout);
   // What a caller gives who has something else to look at: deadlines, the other lane.
   static constexpr std::chrono::milliseconds kLongestWait{200};
+  // For callers that wait by other means than wait(). A node that has been silent for `ask_after` is asked for a sign
+  // of life, one ping at a time; kPeerGone when no frame came for `limit` after that. Called after poll().
+  Status look_for_life(StepClock::Duration ask_after, StepClock::Duration limit);
+  // What to wait for with ::poll().
+  pollfd wait_entry() { return {connection_->wait_fd(), connection_->wait_events(), 0}; }
   // The wait for the node begins now: silence before it does not count.
   void expect_life();
   void release(std::span<const std::byte> frame) { connection_->release(frame); }
@@ -78,6 +85,10 @@ class Lane {
   // The node is given up for a reason of the layer above, whose text names the node: nothing that send() borrowed is
   // read any more. The first reason stays.
   void abort(const Error& why);
+
+  // Whether it failed by what the node said in frames that were whole: not a fault of the link.
+  bool wrong() const { return wrong_; }
+  StepClock& clock() const { return *clock_; }
 
   transport::TransportStats stats() const { return connection_->stats(); }
   // Says goodbye as far as the socket takes it, and closes.
@@ -108,13 +119,15 @@ class Lane {
   LaneOptions options_;
   std::array<ControlFrame, 8> control_frames_;  // outlive the connection, which borrows from them
   std::unique_ptr<transport::Connection> connection_;
+  StepClock* const clock_;
   std::optional<Error> failed_;
+  bool wrong_ = false;
   wire::Welcome welcome_;
   std::uint64_t credit_frames_ = 0;
   std::uint64_t credit_bytes_ = 0;
   std::uint64_t next_sequence_ = 1;
-  Clock::time_point last_heard_;
-  Clock::time_point last_ping_;
+  StepClock::TimePoint last_heard_;
+  StepClock::TimePoint last_ping_;
   bool ping_open_ = false;  // sent and not answered
 };
 

@@ -3,36 +3,25 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/base/units.h"
 #include "common/wire/pack.h"
+#include "coordinator/legs/open_batch.h"
 
 namespace terrace::legs {
 
-static_assert(sizeof(kernels::Pair) == sizeof(wire::Pair) && sizeof(RowRange) == sizeof(wire::RowRange));
-
 namespace {
 
-constexpr std::uint16_t kNone = 0xffff;
-
-std::uint64_t us_since(Clock::time_point start) {
+std::uint64_t us_of(StepClock::Duration duration) {
   return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(duration).count(), 0));
 }
 
-wire::BatchShape shape_of(const wire::BatchInfo& info) {
-  return {info.n_rows, info.n_pairs, info.n_ranges, info.d_model, info.gate_class, info.up_class};
-}
+// A node is asked for a sign of life after this part of its hard limit, so that nearly all of the limit is its own.
+constexpr int kAskAfter = 20;
 
 }  // namespace
-
-// One reply that came and was not yet added.
-struct HeldReply {
-  wire::ReplyView view;
-  std::span<const std::byte> bytes;
-};
 
 struct NodeLeg::OpenLane {
   std::unique_ptr<Lane> lane;
@@ -40,131 +29,44 @@ struct NodeLeg::OpenLane {
   std::uint64_t reply_bytes = 0;    // of all open batches, replies at their widest: within the receive window
 };
 
-// A batch from submit() to collect(). All vectors keep their memory when the batch is used again.
-struct NodeLeg::OpenBatch {
-  Ticket ticket = 0;  // 0: free
-  Clock::time_point submitted;
-  OpenLane* lane = nullptr;
-  std::uint64_t sequence = 0;
-  transport::SendTicket send_ticket = 0;
-  bool sent = false;  // the transport has given the frame's memory back
-  std::uint64_t frame_bytes = 0;
-  std::uint64_t reply_bytes = 0;  // all replies at their widest
-  std::uint64_t epoch = 0;
-  std::uint32_t layer = 0;
-
-  wire::FrameBuilder builder;
-  wire::BatchInfo info;
-  std::vector<std::uint16_t> row_of;      // [info.n_rows] the caller's row of each row that travels
-  std::vector<std::uint16_t> compact_of;  // [caller's rows] the inverse; kNone where a row has no pair
-  std::vector<wire::Pair> pairs;
-  std::vector<wire::RowRange> ranges;
-  std::vector<std::uint32_t> range_pairs;  // [ranges] pairs of each
-  std::vector<std::uint8_t> answered;      // [ranges]
-  std::size_t n_answered = 0;
-  std::vector<std::byte> gate_rows, up_rows;  // only when some rows do not travel
-  std::span<const std::byte> gate_span, up_span;
-
-  std::vector<HeldReply> replies;
-  std::optional<Error> refused;  // the node's answer to this batch was an error
-
-  bool done() const { return refused.has_value() || n_answered == ranges.size(); }
-};
-
 NodeLeg::NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk)
-    : options_(options), latency_(std::make_unique<OpenLane>()), bulk_(std::make_unique<OpenLane>()) {
+    : options_(options),
+      clock_(latency->clock()),
+      limits_(options.first_limit),
+      latency_(std::make_unique<OpenLane>()),
+      bulk_(std::make_unique<OpenLane>()) {
   latency_->lane = std::move(latency);
   bulk_->lane = std::move(bulk);
 }
 
 NodeLeg::~NodeLeg() = default;
 
-NodeLeg::OpenBatch& NodeLeg::free_batch() {
+OpenBatch& NodeLeg::free_batch() {
   for (auto& batch : batches_)
     if (batch->ticket == 0) return *batch;
   return *batches_.emplace_back(std::make_unique<OpenBatch>());
 }
 
-NodeLeg::OpenBatch* NodeLeg::find(Ticket ticket) {
-  for (auto& batch : batches_)
-    if (ticket != 0 && batch->ticket == ticket) return batch.get();
+OpenBatch* NodeLeg::find(Ticket ticket) const {
+  for (const auto& batch : batches_)
+    if (ticket != 0 && batch->ticket == ticket && !batch->abandoned) return batch.get();
   return nullptr;
 }
 
-// Gives row_of and compact_of, and the rows as they will travel: the caller's memory when all rows do, else a copy of
-// those that have a pair here.
-void NodeLeg::compact_rows(OpenBatch& open, const LegBatch& batch) {
-  open.compact_of.assign(batch.n_rows, kNone);
-  for (const kernels::Pair& pair : batch.pairs) open.compact_of[pair.row] = 0;
-  open.row_of.clear();
-  for (std::uint32_t row = 0; row < batch.n_rows; ++row) {
-    if (open.compact_of[row] == kNone) continue;
-    open.compact_of[row] = static_cast<std::uint16_t>(open.row_of.size());
-    open.row_of.push_back(static_cast<std::uint16_t>(row));
-  }
-  const auto gather = [&](const kernels::RowsView& rows, std::vector<std::byte>& copy) -> std::span<const std::byte> {
-    const std::size_t bytes = row_bytes(rows.activation, options_.limits.d_model);
-    if (open.row_of.size() == batch.n_rows && rows.stride == bytes) return {rows.data, bytes * batch.n_rows};
-    copy.resize(bytes * open.row_of.size());
-    for (std::size_t i = 0; i < open.row_of.size(); ++i)
-      std::memcpy(copy.data() + i * bytes, rows.row(open.row_of[i]), bytes);
-    return copy;
-  };
-  open.gate_span = gather(batch.gate_rows, open.gate_rows);
-  const bool same = batch.up_rows.activation == batch.gate_rows.activation;
-  open.up_span = same ? open.gate_span : gather(batch.up_rows, open.up_rows);
+OpenBatch& NodeLeg::must_find(Ticket ticket) const {
+  OpenBatch* open = find(ticket);
+  TERRACE_CHECK(open != nullptr, "a ticket that is not open");
+  return *open;
 }
 
-// The pairs of the rows that travel, and the ranges that have any, with the pairs and reply bytes of each.
-void NodeLeg::compact_pairs(OpenBatch& open, const LegBatch& batch) {
-  open.pairs.clear();
-  for (const kernels::Pair& pair : batch.pairs)
-    open.pairs.push_back({open.compact_of[pair.row], pair.expert, pair.weight});
-  open.ranges.clear();
-  for (const RowRange& range : batch.ranges) {
-    const auto begin = std::lower_bound(open.row_of.begin(), open.row_of.end(), range.first);
-    const auto end = std::lower_bound(begin, open.row_of.end(), range.first + range.count);
-    if (begin == end) continue;
-    open.ranges.push_back(
-        {static_cast<std::uint32_t>(begin - open.row_of.begin()), static_cast<std::uint32_t>(end - begin)});
-  }
-  open.range_pairs.assign(open.ranges.size(), 0);
-  for (const wire::Pair& pair : open.pairs) {
-    const auto after =
-        std::upper_bound(open.ranges.begin(), open.ranges.end(), pair.row,
-                         [](std::uint32_t row, const wire::RowRange& range) { return row < range.first; });
-    TERRACE_CHECK(after != open.ranges.begin() && pair.row - (after - 1)->first < (after - 1)->count,
-                  "a pair whose row is in no range");
-    ++open.range_pairs[static_cast<std::size_t>(after - open.ranges.begin()) - 1];
-  }
-}
+NodeLeg::OpenLane& NodeLeg::lane_of(const OpenBatch& open) const { return open.bulk ? *bulk_ : *latency_; }
 
-void NodeLeg::fill(OpenBatch& open, const LegBatch& batch) {
-  compact_rows(open, batch);
-  compact_pairs(open, batch);
-  open.answered.assign(open.ranges.size(), 0);
-  open.n_answered = 0;
-  open.replies.clear();
-  open.refused.reset();
-
-  open.epoch = batch.epoch;
-  open.layer = batch.layer;
-  open.info = wire::BatchInfo{};
-  open.info.n_rows = static_cast<std::uint32_t>(open.row_of.size());
-  open.info.n_pairs = static_cast<std::uint32_t>(open.pairs.size());
-  open.info.n_ranges = static_cast<std::uint32_t>(open.ranges.size());
-  open.info.d_model = options_.limits.d_model;
-  open.info.remaining_us = static_cast<std::uint32_t>(
-      std::min<std::int64_t>(std::chrono::microseconds(options_.batch_timeout).count(), UINT32_MAX));
-  open.info.form = batch.form == ReplyForm::kSum ? wire::ReplyForm::kSum : wire::ReplyForm::kSlots;
-  open.info.priority = batch.priority == Priority::kDecode ? wire::Priority::kDecode : wire::Priority::kPrompt;
-  open.info.gate_class = batch.gate_rows.activation;
-  open.info.up_class = batch.up_rows.activation;
-  open.frame_bytes = wire::batch_frame_bytes(shape_of(open.info));
-  open.reply_bytes = 0;
-  for (std::size_t i = 0; i < open.ranges.size(); ++i)
-    open.reply_bytes += wire::widest_reply_frame_bytes(open.info.form, open.ranges[i].count, open.range_pairs[i],
-                                                       options_.limits.d_model);
+// The node need not compute what nobody waits for any more: it is told the hard limit.
+void NodeLeg::set_limits(OpenBatch& open) {
+  open.soft = limits_.soft(open.priority, open.pairs.size());
+  open.hard = SoftLimits::hard(open.soft);
+  const StepClock::Duration wanted = limits_.measured() ? open.hard : StepClock::Duration(options_.batch_timeout);
+  open.info.remaining_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(us_of(wanted), UINT32_MAX));
 }
 
 // Whether the batch can be sent at all, and its replies received beside those of the batches already open.
@@ -188,24 +90,23 @@ Status NodeLeg::check_room(const OpenBatch& open, const OpenLane& lane) const {
 }
 
 Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
-  if (lost_) return *lost_;
+  if (out_) return *out_;
   TERRACE_CHECK(!batch.pairs.empty(), "a batch without pairs was given to a node");
-  OpenLane& lane = batch.priority == Priority::kDecode ? *latency_ : *bulk_;
   OpenBatch& open = free_batch();
-  open.submitted = Clock::now();
-  fill(open, batch);
+  open.submitted = clock_.now();
+  open.fill(batch, options_.limits.d_model);
+  set_limits(open);
+  OpenLane& lane = lane_of(open);
   TERRACE_RETURN_IF_ERROR(check_room(open, lane));
-  open.lane = &lane;
+  if (lane.reply_bytes == 0) lane.lane->expect_life();
   open.ticket = next_ticket_++;
-  open.sent = false;
-  open.send_ticket = 0;
   lane.waiting.push_back(&open);
   lane.reply_bytes += open.reply_bytes;
   send_waiting(lane);
   if (!lane.waiting.empty()) progress();  // for credit, or to hear why it cannot be sent
-  if (lost_) {
+  if (out_) {
     end(open);
-    return *lost_;
+    return *out_;
   }
   counters_.batches += 1;
   counters_.rows += open.info.n_rows;
@@ -230,31 +131,75 @@ void NodeLeg::send_waiting(OpenLane& lane) {
   }
 }
 
-Result<bool> NodeLeg::take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes) {
-  const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const auto& batch) {
-    return batch->ticket != 0 && batch->lane == &lane && batch->send_ticket != 0 &&
-           batch->sequence == frame.header.sequence;
-  });
-  if (found == batches_.end())
-    return Error(ErrorCode::kCorrupt, fmt::format("a {} frame for batch {}, which is not open",
-                                                  wire::name(frame.header.type), frame.header.sequence));
-  OpenBatch& open = **found;
-  if (frame.header.type == wire::FrameType::kBusy) return false;  // it will answer; liveness is satisfied
-  if (frame.header.type == wire::FrameType::kError) {
-    TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
-    open.refused = Error(message.code, fmt::format("{}: layer {}: {}", options_.name, open.layer, message.text));
-    return false;
-  }
-  TERRACE_ASSIGN_OR_RETURN(const wire::ReplyView reply, wire::read_reply(frame, options_.limits));
-  TERRACE_RETURN_IF_ERROR(check_reply(open, reply));
-  open.answered[reply.info.range_index] = 1;
-  ++open.n_answered;
-  open.replies.push_back({reply, bytes});
-  if (open.done()) counters_.round_trip_us += us_since(open.submitted);
-  return true;
+OpenBatch* NodeLeg::find_sent(const OpenLane& lane, std::uint64_t sequence) const {
+  for (const auto& batch : batches_)
+    if (batch->ticket != 0 && &lane_of(*batch) == &lane && batch->send_ticket != 0 && batch->sequence == sequence)
+      return batch.get();
+  return nullptr;
 }
 
-// That the reply is one that was asked for. Its packed rows are checked where they are added.
+Result<bool> NodeLeg::take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  OpenBatch* open = find_sent(lane, frame.header.sequence);
+  if (open == nullptr)
+    return Error(ErrorCode::kCorrupt, fmt::format("a {} frame for batch {}, which is not open",
+                                                  wire::name(frame.header.type), frame.header.sequence));
+  if (frame.header.type == wire::FrameType::kBusy) {
+    TERRACE_ASSIGN_OR_RETURN(const wire::Busy busy, wire::read_busy(frame));
+    take_busy(*open, busy.expected_us);
+    return false;
+  }
+  if (frame.header.type == wire::FrameType::kError) {
+    TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
+    open->refused = Error(message.code, fmt::format("{}: layer {}: {}", options_.name, open->layer, message.text));
+    counters_.refused += 1;
+    not_suspect();
+    end_if_through(*open);
+    return false;
+  }
+  return take_reply(*open, frame, bytes);
+}
+
+// What of an abandoned batch comes is looked at like any other answer, and dropped.
+Result<bool> NodeLeg::take_reply(OpenBatch& open, const wire::Frame& frame, std::span<const std::byte> bytes) {
+  TERRACE_ASSIGN_OR_RETURN(const wire::ReplyView reply, wire::read_reply(frame, options_.limits));
+  TERRACE_RETURN_IF_ERROR(check_reply(open, reply));
+  const std::uint32_t index = reply.info.range_index;
+  open.answered[index] = 1;
+  open.compute_us += reply.info.compute_us;
+  counters_.compute_us += reply.info.compute_us;
+  not_suspect();
+  const bool kept = !open.abandoned;
+  if (kept) {
+    open.replies[index] = {reply, bytes};
+    for (OpenRange& range : open.callers_ranges)
+      if (range.travels_as == index) range.state = RangeState::kReady;
+  }
+  if (++open.n_answered == open.ranges.size()) answered_whole(open);
+  return kept;
+}
+
+void NodeLeg::answered_whole(OpenBatch& open) {
+  const StepClock::Duration total = clock_.now() - open.submitted;
+  counters_.round_trip_us += us_of(total);
+  limits_.answered(open.priority, open.pairs.size(), total, std::chrono::microseconds(open.compute_us),
+                   open.late || total > open.soft);
+  end_if_through(open);
+}
+
+// It says itself how long it will take. It is believed once, and no further than to the limit of its silence.
+void NodeLeg::take_busy(OpenBatch& open, std::uint32_t expected_us) {
+  not_suspect();
+  if (open.moved) return;
+  open.moved = true;
+  const StepClock::Duration expected = clock_.now() - open.submitted + std::chrono::microseconds(expected_us);
+  open.soft = std::clamp(expected, open.soft, std::max(open.soft, open.hard));
+}
+
+void NodeLeg::not_suspect() {
+  if (state_ == LegState::kSuspect) state_ = LegState::kOk;
+}
+
+// That the reply is one that was asked for, to its last packed row: taking it cannot fail then.
 Status NodeLeg::check_reply(const OpenBatch& open, const wire::ReplyView& reply) const {
   const std::uint32_t index = reply.info.range_index;
   if (reply.layer != open.layer || reply.epoch != open.epoch || reply.form != open.info.form)
@@ -276,6 +221,13 @@ Status NodeLeg::check_reply(const OpenBatch& open, const wire::ReplyView& reply)
       return Error(ErrorCode::kCorrupt,
                    fmt::format("its answer to row range {} of batch {} names failed row {}, outside [{}, {})", index,
                                open.sequence, row, range.first, range.first + range.count));
+  std::span<const std::byte> packed = reply.sums;
+  for (std::uint32_t row = 0; reply.form == wire::ReplyForm::kSum && row < range.count; ++row) {
+    const auto bytes = wire::check_packed_row(packed, options_.limits.d_model);
+    if (!bytes.ok())
+      return bytes.error().in(fmt::format("its answer to row range {} of batch {}", index, open.sequence));
+    packed = packed.subspan(*bytes);
+  }
   return {};
 }
 
@@ -285,7 +237,10 @@ Status NodeLeg::poll(OpenLane& lane) {
   };
   const auto on_sent = [&](transport::SendTicket ticket) {
     for (auto& batch : batches_)
-      if (batch->ticket != 0 && batch->lane == &lane && batch->send_ticket == ticket) batch->sent = true;
+      if (batch->ticket != 0 && &lane_of(*batch) == &lane && batch->send_ticket == ticket) {
+        batch->sent = true;
+        end_if_through(*batch);
+      }
   };
   TERRACE_RETURN_IF_ERROR(lane.lane->poll({on_frame, on_sent}));
   send_waiting(lane);
@@ -293,28 +248,39 @@ Status NodeLeg::poll(OpenLane& lane) {
 }
 
 void NodeLeg::progress() {
-  for (OpenLane* lane : {latency_.get(), bulk_.get()})
-    if (lane->reply_bytes != 0) poll_or_lose(*lane);
+  for (OpenLane* lane : {latency_.get(), bulk_.get()}) {
+    if (lane->reply_bytes == 0) continue;
+    poll_or_lose(*lane);
+    if (lane->reply_bytes != 0) look_for_life(*lane);
+  }
 }
 
 void NodeLeg::poll_or_lose(OpenLane& lane) {
-  if (lost_) return;
-  if (const Status polled = poll(lane); !polled.ok()) (void)lost(polled.error());
+  if (out_) return;
+  if (const Status polled = poll(lane); !polled.ok())
+    (void)out(lane.lane->wrong() ? LegState::kWrong : LegState::kLost, polled.error());
 }
 
-// The transport may still hold rows that callers lent us: with their tickets collected they would be read too late.
-Status NodeLeg::lost(const Error& error) {
-  if (!lost_) {
-    lost_ = error;
-    latency_->lane->abort(error);
-    bulk_->lane->abort(error);
-  }
-  return *lost_;
+void NodeLeg::look_for_life(OpenLane& lane) {
+  if (out_) return;
+  StepClock::Duration limit = SoftLimits::kLeastHard;
+  for (const auto& batch : batches_)
+    if (batch->ticket != 0 && &lane_of(*batch) == &lane) limit = std::max(limit, batch->hard);
+  if (const Status alive = lane.lane->look_for_life(limit / kAskAfter, limit); !alive.ok())
+    (void)out(LegState::kLost, alive.error());
 }
 
-void NodeLeg::put_out(const Error& why) {
-  wrong_ = true;
-  (void)lost(why);
+// The transport may still hold rows that callers lent us: with their tickets ended they would be read too late.
+Status NodeLeg::out(LegState state, const Error& error) {
+  if (out_) return *out_;
+  out_ = error;
+  state_ = state;
+  (state == LegState::kWrong ? counters_.wrongs : counters_.losses) += 1;
+  latency_->lane->abort(error);
+  bulk_->lane->abort(error);
+  for (auto& batch : batches_)
+    if (batch->ticket != 0 && batch->abandoned) end(*batch);
+  return *out_;
 }
 
 Error NodeLeg::not_answered(const OpenBatch& open) const {
@@ -328,96 +294,140 @@ Error NodeLeg::not_answered(const OpenBatch& open) const {
 }
 
 Status NodeLeg::wait_for(OpenBatch& open) {
-  const auto start = Clock::now();
-  open.lane->lane->expect_life();
-  while (!lost_) {
-    const auto waited = Clock::now() - start;
-    poll_or_lose(*open.lane);
+  const auto start = clock_.now();
+  OpenLane& own = lane_of(open);
+  own.lane->expect_life();
+  while (!out_) {
+    const auto waited = clock_.now() - start;
+    poll_or_lose(own);
     if (waited > Lane::kLongestWait)  // the other lane too: its pings want an answer
       for (OpenLane* lane : {latency_.get(), bulk_.get()}) poll_or_lose(*lane);
-    if (lost_) break;
+    if (out_) break;
     if (open.done() && open.sent) return {};
-    if (waited > options_.batch_timeout) return lost(not_answered(open));
+    if (waited > options_.batch_timeout) return out(LegState::kLost, not_answered(open));
     if (options_.waiting == Waiting::kSpinThenPark && waited < kSpinTime) continue;
-    if (const Status waiting = open.lane->lane->wait(Lane::kLongestWait); !waiting.ok()) return lost(waiting.error());
+    if (const Status waiting = own.lane->wait(Lane::kLongestWait); !waiting.ok())
+      return out(LegState::kLost, waiting.error());
   }
-  return *lost_;
-}
-
-Status NodeLeg::add_replies(OpenBatch& open, kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  for (const HeldReply& reply : open.replies) {
-    const wire::RowRange range = open.ranges[reply.view.info.range_index];
-    std::span<const std::byte> packed = reply.view.sums;
-    for (std::uint32_t i = 0; i < range.count; ++i) {
-      const std::size_t row = open.row_of[range.first + i];
-      const auto used = wire::unpack_add_row(packed, {sums.row(row), sums.d_model});
-      if (!used.ok())
-        return used.error().in(fmt::format("{}: its answer to row range {} of batch {}", options_.name,
-                                           reply.view.info.range_index, open.sequence));
-      packed = packed.subspan(*used);
-    }
-    for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
-    counters_.compute_us += reply.view.info.compute_us;
-  }
-  return {};
-}
-
-Status NodeLeg::await_replies(OpenBatch& open) {
-  const auto start = Clock::now();
-  const Status status = wait_for(open);
-  counters_.wait_us += us_since(start);
-  if (status.ok() && open.refused) return *open.refused;
-  return status;
-}
-
-// A reply has its range's pairs in the batch's order.
-void NodeLeg::copy_slots(const OpenBatch& open, std::span<float> slots, std::span<std::uint8_t> failed) {
-  const std::size_t d_model = options_.limits.d_model;
-  for (const HeldReply& reply : open.replies) {
-    const wire::RowRange range = open.ranges[reply.view.info.range_index];
-    const float* from = reply.view.slots.data();
-    for (std::size_t i = 0; i < open.pairs.size(); ++i) {
-      const std::uint32_t row = open.pairs[i].row;
-      if (row < range.first || row - range.first >= range.count) continue;
-      std::memcpy(slots.data() + i * d_model, from, d_model * sizeof(float));
-      from += d_model;
-    }
-    for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
-    counters_.compute_us += reply.view.info.compute_us;
-  }
-}
-
-Status NodeLeg::collect_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) {
-  OpenBatch* open = find(ticket);
-  TERRACE_CHECK(open != nullptr && open->info.form == wire::ReplyForm::kSlots, "collect_slots() of another ticket");
-  TERRACE_CHECK(slots.size() == open->pairs.size() * options_.limits.d_model, "one slot of d_model values a pair");
-  const Status status = await_replies(*open);
-  if (status.ok()) {
-    copy_slots(*open, slots, failed);
-    counters_.audited_pairs += open->pairs.size();
-  }
-  end(*open);
-  return status;
+  return *out_;
 }
 
 Status NodeLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  OpenBatch* open = find(ticket);
-  TERRACE_CHECK(open != nullptr && open->info.form == wire::ReplyForm::kSum, "collect() of another ticket");
-  TERRACE_CHECK(sums.d_model == options_.limits.d_model, "sums of another width than the node's rows");
-  Status status = await_replies(*open);
-  if (status.ok()) {
-    status = add_replies(*open, sums, failed);
-    if (!status.ok()) (void)lost(status.error());
-  }
-  end(*open);
+  OpenBatch& open = must_find(ticket);
+  const auto start = clock_.now();
+  Status status = wait_for(open);
+  counters_.wait_us += us_of(clock_.now() - start);
+  if (status.ok() && open.refused) status = *open.refused;
+  for (std::size_t range = 0; status.ok() && range < open.callers_ranges.size(); ++range)
+    if (open.callers_ranges[range].state == RangeState::kReady) status = take(ticket, range, sums, failed);
+  end(open);
   return status;
 }
 
+RangeState NodeLeg::range_state(Ticket ticket, std::size_t range) const {
+  return must_find(ticket).callers_ranges[range].state;
+}
+
+Status NodeLeg::take(Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  OpenBatch& open = must_find(ticket);
+  OpenRange& taken = open.callers_ranges[range];
+  TERRACE_CHECK(taken.state == RangeState::kReady && open.info.form == wire::ReplyForm::kSum,
+                "take() of a range that is not ready, or has no sums");
+  TERRACE_CHECK(sums.d_model == options_.limits.d_model, "sums of another width than the node's rows");
+  HeldReply& reply = open.replies[taken.travels_as];
+  const wire::RowRange rows = open.ranges[taken.travels_as];
+  std::span<const std::byte> packed = reply.view.sums;
+  for (std::uint32_t i = 0; i < rows.count; ++i) {
+    const auto used = wire::unpack_add_row(packed, {sums.row(open.row_of[rows.first + i]), sums.d_model});
+    TERRACE_CHECK(used.ok(), "a packed row was checked when it came");
+    packed = packed.subspan(*used);
+  }
+  for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
+  taken.state = RangeState::kClosed;
+  lane_of(open).lane->release(reply.bytes);
+  reply = {};
+  return {};
+}
+
+void NodeLeg::take_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) {
+  OpenBatch& open = must_find(ticket);
+  TERRACE_CHECK(open.ranges.size() == 1 && open.info.form == wire::ReplyForm::kSlots && open.n_answered == 1,
+                "take_slots() of a batch that has none, or not yet");
+  HeldReply& reply = open.replies[0];
+  TERRACE_CHECK(slots.size() == reply.view.slots.size(), "one slot of d_model values a pair");
+  std::copy(reply.view.slots.begin(), reply.view.slots.end(), slots.begin());
+  for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
+  for (OpenRange& range : open.callers_ranges) range.state = RangeState::kClosed;
+  lane_of(open).lane->release(reply.bytes);
+  reply = {};
+  counters_.audited_pairs += open.pairs.size();
+}
+
+Status NodeLeg::ticket_status(Ticket ticket) const {
+  if (out_) return *out_;
+  const OpenBatch& open = must_find(ticket);
+  if (open.refused) return *open.refused;
+  return {};
+}
+
+StepClock::TimePoint NodeLeg::soft_limit(Ticket ticket) const {
+  const OpenBatch& open = must_find(ticket);
+  return open.submitted + open.soft;
+}
+
+void NodeLeg::set_suspect(Ticket ticket) {
+  OpenBatch& open = must_find(ticket);
+  if (!open.late) counters_.late += 1;
+  open.late = true;
+  if (state_ == LegState::kOk) state_ = LegState::kSuspect;
+}
+
+void NodeLeg::abandon(Ticket ticket) {
+  OpenBatch& open = must_find(ticket);
+  release_replies(open);
+  open.abandoned = true;
+  if (out_ || open.send_ticket == 0) return end(open);  // nothing of it is anywhere else
+  if (!open.sent && open.borrows_rows && open.rows_owner == nullptr)
+    (void)out(LegState::kLost,
+              Error(ErrorCode::kPeerGone,
+                    fmt::format("{}: given up with rows of batch {} unsent ({} lane)", options_.name, open.sequence,
+                                wire::name(open.bulk ? wire::Lane::kBulk : wire::Lane::kLatency))));
+  else
+    end_if_through(open);
+}
+
+void NodeLeg::retire() {
+  for (auto& batch : batches_)
+    if (batch->ticket != 0 && !batch->sent && batch->rows_owner != nullptr) {
+      (void)out(LegState::kLost, Error(ErrorCode::kPeerGone, options_.name + ": no step uses this session any more"));
+      return;
+    }
+}
+
+void NodeLeg::add_waits(std::vector<pollfd>& entries) {
+  if (out_) return;
+  for (OpenLane* lane : {latency_.get(), bulk_.get()})
+    if (lane->reply_bytes != 0) entries.push_back(lane->lane->wait_entry());
+}
+
+void NodeLeg::release_replies(OpenBatch& open) {
+  for (HeldReply& reply : open.replies) {
+    if (!reply.bytes.empty()) lane_of(open).lane->release(reply.bytes);
+    reply = {};
+  }
+}
+
+// An abandoned batch is through when nothing of it can come and the transport reads none of its rows.
+void NodeLeg::end_if_through(OpenBatch& open) {
+  if (open.abandoned && open.done() && open.sent) end(open);
+}
+
 void NodeLeg::end(OpenBatch& open) {
-  for (const HeldReply& reply : open.replies) open.lane->lane->release(reply.bytes);
-  open.replies.clear();
-  std::erase(open.lane->waiting, &open);
-  open.lane->reply_bytes -= open.reply_bytes;
+  release_replies(open);
+  OpenLane& lane = lane_of(open);
+  std::erase(lane.waiting, &open);
+  lane.reply_bytes -= open.reply_bytes;
+  open.rows_owner = nullptr;
   open.ticket = 0;
 }
 
@@ -436,6 +446,7 @@ void NodeLeg::restart_counters() {
   counters.weight_bytes_sent = counters_.weight_bytes_sent;
   counters_ = counters;
   stats_before_ = stats();
+  limits_.forget_worst();
 }
 
 LegCounters NodeLeg::counters() const {

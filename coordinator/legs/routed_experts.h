@@ -25,7 +25,7 @@ struct RoutedRows {
 class RoutedExperts {
  public:
   virtual ~RoutedExperts() = default;
-  // A step of the trunk begins: its layers follow.
+  // A step begins: who computes what may be another than before it, and stays until the next one begins.
   virtual void begin_step() {}
   // The number of the step that began last, from 1.
   virtual std::uint64_t step() const { return 0; }
@@ -34,7 +34,7 @@ class RoutedExperts {
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
-  // not finite, the rest of failed stays. An error (a leg lost) ends the step.
+  // not finite, the rest of failed stays. An error (nobody is left who can compute an expert) ends the step.
   // kUncertain: an audit found that a node computes wrong; the node is out, and the text names it.
   virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
 };

@@ -10,7 +10,7 @@ namespace terrace::serve {
 Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
     : trunk_(parts.trunk),
       parallel_(parts.parallel),
-      legs_(parts.legs),
+      board_(parts.board),
       run_parts_{parts.tokenizer, parts.ops, parts.trunk.info().vocabulary, parts.trunk.context()},
       chunk_rows_(options.chunk_rows),
       keeps_(options.resting_bytes > 0),
@@ -164,14 +164,16 @@ void Batcher::describe(SchedulerStatus& status) const {
   status.mixed_step_seconds = told_.mixed_step_seconds;
   status.rows_per_step = told_.rows_per_step;
   status.step_error = told_.step_error;
-  status.legs.resize(legs_.size());
-  for (std::size_t i = 0; i < legs_.size(); ++i) {
+  if (board_ != nullptr) board_->report(reports_);
+  status.legs.resize(reports_.size());
+  for (std::size_t i = 0; i < reports_.size(); ++i) {
     LegStatus& told = status.legs[i];
-    if (told.name.empty()) told.name = legs_[i]->name();
-    told.kind = legs_[i]->kind();
-    told.state = legs_[i]->state();
-    told.experts = legs_[i]->experts();
-    told.counters = legs_[i]->counters();
+    if (told.name != reports_[i].name) told.name = reports_[i].name;
+    told.kind = reports_[i].kind;
+    told.state = reports_[i].state;
+    told.experts = reports_[i].experts;
+    told.counters = reports_[i].counters;
+    told.reason = reports_[i].reason;
   }
   const kv::Cache& cache = trunk_.cache();
   status.cache_bytes = cache.bytes_in_use();

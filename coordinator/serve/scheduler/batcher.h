@@ -109,7 +109,8 @@ class Batcher {
 
   arch::Trunk& trunk_;
   Parallel& parallel_;
-  std::vector<legs::Leg*> legs_;
+  const legs::LegBoard* board_;
+  mutable std::vector<legs::LegReport> reports_;  // describe()'s, for its memory
   RunParts run_parts_;
   std::uint32_t chunk_rows_;
   bool keeps_;  // sequences for reuse

@@ -39,7 +39,7 @@
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "coordinator/arch/trunk.h"
-#include "coordinator/legs/leg.h"
+#include "coordinator/legs/leg_board.h"
 #include "coordinator/serve/scheduler/request.h"
 #include "coordinator/serve/scheduler/state.h"
 #include "coordinator/text/tokenizer.h"
@@ -69,8 +69,8 @@ struct SchedulerParts {
   arch::Trunk& trunk;
   const text::Tokenizer& tokenizer;
   const kernels::Ops& ops;
-  Parallel& parallel;  // the trunk's: tokens of several streams are chosen at once
-  std::vector<legs::Leg*> legs;
+  Parallel& parallel;                     // the trunk's: tokens of several streams are chosen at once
+  const legs::LegBoard* board = nullptr;  // null: nothing is told of legs
 };
 
 class Scheduler {

@@ -61,6 +61,7 @@ struct LegStatus {
   legs::LegState state = legs::LegState::kOk;
   std::uint64_t experts = 0;
   legs::LegCounters counters;
+  std::string reason{};  // of a state that is not ok
 };
 
 struct SchedulerStatus {

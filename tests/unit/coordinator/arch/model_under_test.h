@@ -67,6 +67,7 @@ class Tap final : public legs::RoutedExperts {
   void begin_step() override { experts_.begin_step(); }
   std::uint64_t step() const override { return experts_.step(); }
   std::uint64_t uncertain_since() const override { return clean_; }
+
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
     if (fail_in_ != 0 && --fail_in_ == 0) return Error(ErrorCode::kPeerGone, "box1:9000: the connection is closed");
@@ -81,9 +82,9 @@ class Tap final : public legs::RoutedExperts {
   }
 
  private:
+  legs::RoutedExperts& experts_;
   std::uint64_t clean_ = 0;
   std::uint64_t first_wrong_ = 0, found_in_ = 0;
-  legs::RoutedExperts& experts_;
   std::uint32_t fail_in_ = 0;
   legs::Priority last_priority_ = legs::Priority::kDecode;
 };

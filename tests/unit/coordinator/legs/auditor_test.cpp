@@ -32,43 +32,65 @@ class AuditedLeg final : public Leg {
 
   const std::string& name() const override { return name_; }
   LegKind kind() const override { return LegKind::kNode; }
-  LegState state() const override { return put_out_ ? LegState::kWrong : LegState::kOk; }
+  LegState state() const override { return put_out_ ? LegState::kWrong : suspect ? LegState::kSuspect : LegState::kOk; }
   std::uint64_t experts() const override { return 0; }
   LegCounters counters() const override { return {}; }
-  void put_out(const Error& why) override { put_out_ = why; }
+  void put_out(LegState state, const Error& why) override {
+    EXPECT_EQ(state, LegState::kWrong);
+    put_out_ = why;
+  }
+  const Error* why_out() const override { return put_out_ ? &*put_out_ : nullptr; }
+  bool by_range() const override { return true; }
+  RangeState range_state(Ticket ticket, std::size_t) const override {
+    const Open& open = open_.at(ticket);
+    if (silent_in_audits && open.batch.form == ReplyForm::kSlots) return RangeState::kOpen;
+    return open.taken ? RangeState::kClosed : RangeState::kReady;
+  }
+  Status ticket_status(Ticket ticket) const override {
+    if (put_out_) return *put_out_;
+    if (lost_in_audits && open_.at(ticket).batch.form == ReplyForm::kSlots)
+      return Error(ErrorCode::kPeerGone, name_ + ": gone");
+    return {};
+  }
+  void set_suspect(Ticket) override { suspect = true; }
+  void abandon(Ticket ticket) override { open_.erase(ticket); }
+  StepClock::TimePoint soft_limit(Ticket) const override { return limit; }
 
   Result<Ticket> submit(const LegBatch& batch) override {
     if (put_out_) return *put_out_;
     if (refuse_audits && batch.form == ReplyForm::kSlots) return Error(ErrorCode::kRefused, name_ + ": no audits here");
-    open_[++last_] = batch;
+    open_[++last_] = {batch};
     most_open = std::max(most_open, open_.size());
     return last_;
   }
-  Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override {
-    const LegBatch batch = open_.at(ticket);
-    open_.erase(ticket);
-    const Sums own = local_sums(audited_model(), batch);
+  Status collect(Ticket, kernels::SumsView, std::span<std::uint8_t>) override { return {}; }
+  Status take(Ticket ticket, std::size_t, kernels::SumsView sums, std::span<std::uint8_t> failed) override {
+    Open& open = open_.at(ticket);
+    if (open.taken) return {};  // all ranges came with the first
+    const Sums own = local_sums(audited_model(), open.batch);
     for (std::size_t i = 0; i < own.values.size(); ++i) sums.data[i] += own.values[i];
     for (std::size_t i = 0; i < own.failed.size(); ++i) failed[i] |= own.failed[i];
-    sum_pairs += batch.pairs.size();
+    sum_pairs += open.batch.pairs.size();
+    open.taken = true;
     return {};
   }
-  Status collect_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override {
-    const LegBatch batch = open_.at(ticket);
-    open_.erase(ticket);
-    if (lost_in_audits) return Error(ErrorCode::kPeerGone, name_ + ": gone");
+  void take_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override {
+    const LegBatch& batch = open_.at(ticket).batch;
+    EXPECT_EQ(batch.ranges.size(), 1u);
     const test::Slots own = local_slots(audited_model(), batch);
     std::copy(own.values.begin(), own.values.end(), slots.begin());
     std::copy(own.failed.begin(), own.failed.end(), failed.begin());
     if (lie) lie(batch, slots, failed);
     for (const kernels::Pair& pair : batch.pairs) audited.emplace_back(batch.layer, pair.row, pair.expert);
     largest_audit = std::max(largest_audit, batch.pairs.size());
-    return {};
   }
 
   std::function<void(const LegBatch&, std::span<float>, std::span<std::uint8_t>)> lie;
   bool refuse_audits = false;
   bool lost_in_audits = false;
+  bool silent_in_audits = false;
+  bool suspect = false;
+  StepClock::TimePoint limit = StepClock::TimePoint::max();
   std::vector<std::tuple<std::uint32_t, std::uint16_t, std::uint16_t>> audited;
   std::size_t sum_pairs = 0, largest_audit = 0, most_open = 0;
   bool idle() const { return open_.empty(); }
@@ -76,8 +98,20 @@ class AuditedLeg final : public Leg {
  private:
   std::string name_;
   std::optional<Error> put_out_;
-  std::map<Ticket, LegBatch> open_;
+  struct Open {
+    LegBatch batch;
+    bool taken = false;
+  };
+  std::map<Ticket, Open> open_;
   Ticket last_ = 0;
+};
+
+// Time stands still but where a test moves it, and where somebody waits.
+class HeldClock final : public StepClock {
+ public:
+  TimePoint now() override { return time; }
+  void wait(std::span<pollfd>, TimePoint until) override { time = std::max(time, until); }
+  TimePoint time{};
 };
 
 class AuditorTest : public testing::Test {
@@ -86,7 +120,7 @@ class AuditorTest : public testing::Test {
     AuditOptions options;
     options.fraction = fraction;
     options.seed = seed;
-    options.now = [this] { return now_; };
+    options.clock = &clock_;
     const auto slab_id = [](std::uint32_t layer, std::uint16_t expert) {
       return fmt::format("slab{}-{}", layer, expert);
     };
@@ -97,9 +131,15 @@ class AuditorTest : public testing::Test {
     table_.emplace(test::kEpoch, std::vector<std::string>{"host", "box1:9000"}, audited_model().n_layers(), kExperts,
                    owners);
     host_.emplace(*table_, audited_model().lookup(), audited_model().kernels, serial_, audited_model().ops);
-    dispatcher_.emplace(*table_, std::vector<Leg*>{&*host_, &node_}, audited_model().kernels, kTopK, serial_,
-                        audited_model().ops);
-    dispatcher_->set_auditor(&*auditor_);
+    std::vector<std::shared_ptr<Leg>> legs;
+    for (Leg* leg : std::initializer_list<Leg*>{&*host_, &node_}) legs.emplace_back(std::shared_ptr<void>(), leg);
+    dispatcher_.emplace(DispatcherParts{.epoch = make_epoch(*table_, std::move(legs)),
+                                        .kernels = audited_model().kernels,
+                                        .top_k = kTopK,
+                                        .parallel = serial_,
+                                        .ops = audited_model().ops,
+                                        .clock = &clock_,
+                                        .auditor = &*auditor_});
   }
 
   Status layer(const Routed& routed, Sums& sums) {
@@ -130,7 +170,7 @@ class AuditorTest : public testing::Test {
 
   terrace::test::Rng rng_{test::kSeed};
   Serial serial_;
-  std::chrono::steady_clock::time_point now_{};
+  HeldClock clock_;
   AuditedLeg node_{"box1:9000"};
   std::optional<OwnerTable> table_;
   std::optional<HostLeg> host_;
@@ -189,12 +229,12 @@ TEST_F(AuditorTest, RarelyChosenNode_IsCheckedWithItsFirstPairsAndOnceAMinute) {
   start(1e-12);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(step(4).ok());
   EXPECT_EQ(node_.audited.size(), 1u);
-  now_ += 59s;
+  clock_.time += 59s;
   ASSERT_TRUE(step(4).ok());
   EXPECT_EQ(node_.audited.size(), 1u);
   std::set<std::uint32_t> layers;
   for (int i = 0; i < 30; ++i) {
-    now_ += 60s;
+    clock_.time += 60s;
     for (int j = 0; j < 3; ++j) ASSERT_TRUE(step(4).ok());
     ASSERT_EQ(node_.audited.size(), 2u + static_cast<std::size_t>(i));
     layers.insert(std::get<0>(node_.audited.back()));
@@ -205,11 +245,11 @@ TEST_F(AuditorTest, RarelyChosenNode_IsCheckedWithItsFirstPairsAndOnceAMinute) {
 TEST_F(AuditorTest, OneWrongBit_IsFoundNamedAndPutOut_UncertainSinceTheLastCleanAudit) {
   start(1e-12);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(step(4).ok());  // clean in step 1
-  now_ += 61s;
+  clock_.time += 61s;
   ASSERT_TRUE(step(4).ok());  // and in step 6
   EXPECT_EQ(auditor_->checked_until("box1:9000"), 6u);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(step(4).ok());
-  now_ += 61s;
+  clock_.time += 61s;
   node_.lie = flip_a_bit;
   const Status found = step(4);
   ASSERT_FALSE(found.ok());
@@ -256,13 +296,27 @@ TEST_F(AuditorTest, NodeLostDuringAnAudit_IsNotWrongAndTheSumsAreWhole) {
   EXPECT_EQ(node_.state(), LegState::kOk);
 }
 
+TEST_F(AuditorTest, NodeThatDoesNotAnswerAnAudit_IsWaitedForToItsSoftLimitAndIsSuspect) {
+  start(1);
+  node_.silent_in_audits = true;
+  node_.limit = clock_.now() + 90ms;
+  const Routed routed(1, 4, Priority::kDecode, rng_);
+  Sums sums(4);
+  dispatcher_->begin_step();
+  ASSERT_TRUE(layer(routed, sums).ok());
+  EXPECT_EQ(sums, host_alone(routed));
+  EXPECT_EQ(clock_.time, node_.limit);
+  EXPECT_EQ(node_.state(), LegState::kSuspect);
+  EXPECT_TRUE(node_.idle());
+}
+
 TEST_F(AuditorTest, NodeThatRefusesAuditsAndAnswersBatches_IsPutOut) {
   start(1e-12);
   node_.refuse_audits = true;
   Status done;
   int steps = 0;
   while (done.ok() && steps < 10) {
-    now_ += 61s;
+    clock_.time += 61s;
     done = step(4);
     ++steps;
   }

@@ -1,0 +1,285 @@
+// Dispatcher::collect(): own legs, then whatever comes first of the nodes' answers and the backstop's.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/units.h"
+#include "coordinator/legs/dispatcher.h"
+
+namespace terrace::legs {
+namespace {
+
+// However long nothing comes, legs are looked at so often: they ask a silent node for a sign of life meanwhile.
+constexpr std::chrono::milliseconds kLongestWait{20};
+
+std::uint64_t us_between(StepClock::TimePoint begin, StepClock::TimePoint end) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count(), 0));
+}
+
+}  // namespace
+
+Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  TERRACE_CHECK(sums.d_model == d_model_ && failed.size() == n_rows_, "sums of another shape than the rows");
+  std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
+  Status status = collect_own(sums, failed);
+  if (status.ok()) status = collect_by_range(sums, failed);
+  const Status audited = audit(sums, failed);
+  end_layer();
+  // The verdict is the error to tell: who hears it computes again more than the step.
+  return audited.ok() ? status : audited;
+}
+
+Status Dispatcher::audit(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  if (auditor_ == nullptr) return {};
+  const Status audited = auditor_->collect(sums, failed);
+  for (LegWork& work : work_) tell_state(work);
+  return audited;
+}
+
+// Every ticket is collected even after an error, so that no leg keeps what was borrowed.
+Status Dispatcher::collect_own(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  Status status;
+  for (LegWork& work : work_) {
+    if (!work.ticket || work.leg->by_range()) continue;
+    const Status collected = work.leg->collect(*work.ticket, sums, failed);
+    work.ticket.reset();
+    if (status.ok()) status = collected;
+    tell_state(work);
+  }
+  return status;
+}
+
+bool Dispatcher::anything_open() const {
+  return std::any_of(work_.begin(), work_.end(), [](const LegWork& work) { return work.n_open > 0; });
+}
+
+// What came in time is taken before it is judged whether anything is late: `now` is read before the wire is.
+Status Dispatcher::collect_by_range(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  const StepClock::TimePoint start = clock_.now();
+  for (LegWork& work : work_) work.wait_from = start;
+  while (anything_open()) {
+    const StepClock::TimePoint now = clock_.now();
+    TERRACE_RETURN_IF_ERROR(poll_legs(sums, failed));
+    if (!anything_open()) break;
+    judge_limits(now);
+    give_backstop_work();
+    if (job_ != nullptr) {
+      TERRACE_ASSIGN_OR_RETURN(const bool moved, advance_job(sums, failed));
+      if (moved) continue;
+    }
+    if (waiting_ == Waiting::kSpinThenPark && now - start < kSpinTime) continue;
+    wait(now);
+  }
+  return {};
+}
+
+Status Dispatcher::poll_legs(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  for (LegWork& work : work_) {
+    if (!work.leg->by_range()) continue;
+    work.leg->progress();
+    if (work.ticket) {
+      take_ready(work, sums, failed);
+      if (work.ticket)
+        if (const Status status = work.leg->ticket_status(*work.ticket); !status.ok()) {
+          if (backstop_ == nullptr) return status;
+          if (work.hedge == Hedge::kFailed) return *work.why;
+          orphan(work, status.error());
+        }
+    }
+    tell_state(work);
+  }
+  return {};
+}
+
+void Dispatcher::take_ready(LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  for (std::size_t range = 0; range < ranges_.size(); ++range) {
+    if (work.open[range] == 0) continue;
+    const RangeState state = work.leg->range_state(*work.ticket, range);
+    if (state == RangeState::kOpen) continue;
+    if (state == RangeState::kReady) {
+      if (!work.leg->take(*work.ticket, range, sums, failed).ok()) return;  // ticket_status() says why
+      if (work.hedge == Hedge::kRunning && !work.raced) {
+        work.raced = true;
+        work.account->extra.false_hedges += 1;
+      }
+    }
+    work.open[range] = 0;
+    --work.n_open;
+  }
+  if (work.n_open == 0) leg_is_through(work);
+}
+
+void Dispatcher::leg_is_through(LegWork& work) {
+  work.account->extra.wait_us += us_between(work.wait_from, clock_.now());
+  if (work.ticket) {
+    work.leg->abandon(*work.ticket);
+    work.ticket.reset();
+  }
+  if (job_ == &work) drop_job();
+  work.hedge = Hedge::kNone;
+}
+
+void Dispatcher::judge_limits(StepClock::TimePoint now) {
+  for (LegWork& work : work_) {
+    if (!work.ticket || work.n_open == 0 || work.hedge != Hedge::kNone) continue;
+    if (now < work.leg->soft_limit(*work.ticket)) continue;
+    if (!work.late) {
+      work.late = true;
+      work.leg->set_suspect(*work.ticket);
+      tell_state(work);
+    }
+    if (backstop_ != nullptr && spend_token()) work.hedge = Hedge::kWanted;
+  }
+}
+
+bool Dispatcher::spend_token() {
+  if (hedge_tokens_ < 1) return false;
+  hedge_tokens_ -= 1;
+  return true;
+}
+
+// What nobody else will answer goes before what somebody may.
+void Dispatcher::give_backstop_work() {
+  if (backstop_ == nullptr || job_ != nullptr) return;
+  for (LegWork& work : work_)
+    if (work.orphaned && work.n_open > 0) return begin_job(work);
+  for (LegWork& work : work_)
+    if (work.hedge == Hedge::kWanted) {
+      work.hedge = Hedge::kRunning;
+      work.account->extra.hedges += 1;
+      return begin_job(work);
+    }
+}
+
+void Dispatcher::begin_job(LegWork& work) {
+  job_pairs_.clear();
+  for (const kernels::Pair& pair : work.pairs)
+    if (work.open[range_of(pair.row)] != 0) job_pairs_.push_back(pair);
+  if (job_pairs_.empty()) {  // what is open are ranges without a pair of this leg
+    work.n_open = 0;
+    return leg_is_through(work);
+  }
+  job_sums_.assign(n_rows_ * d_model_, 0);
+  job_failed_.assign(n_rows_, 0);
+  job_ = &work;
+  job_begin_ = clock_.now();
+  job_bytes_before_ = backstop_->bytes_read();
+  backstop_->begin({layer_, gate_rows_, up_rows_, n_rows_, job_pairs_});
+}
+
+// Whether anything was computed. An error ends the step: nobody can compute these pairs.
+Result<bool> Dispatcher::advance_job(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  const auto between = [this] {
+    progress();
+    return true;
+  };
+  const auto advanced = backstop_->advance({job_sums_.data(), d_model_, sums.shift}, job_failed_, between);
+  if (!advanced.ok()) {
+    LegWork& work = *job_;
+    job_ = nullptr;
+    const Error error(advanced.error().code(),
+                      fmt::format("{}; its experts cannot be computed here either: {}",
+                                  work.why ? work.why->text() : work.leg->name() + ": has not answered in time",
+                                  advanced.error().text()));
+    if (work.orphaned) return error;
+    work.hedge = Hedge::kFailed;  // the leg itself may still answer
+    work.why = error;
+    return true;
+  }
+  if (*advanced == Backstop::Progress::kWaiting) return false;
+  if (*advanced == Backstop::Progress::kDone) finish_job(sums, failed);
+  return true;
+}
+
+// The backstop is through: ranges that are still open are closed by its sums.
+void Dispatcher::finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  LegWork& work = *job_;
+  LegCounters& counted = work.account->extra;
+  counted.backstop_us += us_between(job_begin_, clock_.now());
+  counted.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
+  job_ = nullptr;
+  for (const kernels::Pair& pair : job_pairs_) counted.hedged_pairs += work.open[range_of(pair.row)];
+  for (std::size_t range = 0; range < ranges_.size(); ++range) {
+    if (work.open[range] == 0) continue;
+    for (std::uint32_t row = ranges_[range].first; row < ranges_[range].first + ranges_[range].count; ++row) {
+      const std::int64_t* from = job_sums_.data() + row * d_model_;
+      std::int64_t* to = sums.row(row);
+      for (std::size_t i = 0; i < d_model_; ++i)
+        to[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(to[i]) + static_cast<std::uint64_t>(from[i]));
+      failed[row] |= job_failed_[row];
+    }
+    work.open[range] = 0;
+  }
+  work.n_open = 0;
+  leg_is_through(work);
+}
+
+void Dispatcher::drop_job() {
+  if (job_ == nullptr) return;
+  job_->account->extra.backstop_us += us_between(job_begin_, clock_.now());
+  job_->account->extra.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
+  job_ = nullptr;
+  backstop_->end();
+}
+
+void Dispatcher::wait(StepClock::TimePoint now) {
+  StepClock::TimePoint until = now + kLongestWait;
+  waits_.clear();
+  for (const LegWork& work : work_) {
+    if (work.leg->by_range()) work.leg->add_waits(waits_);
+    if (work.ticket && work.n_open > 0 && !work.late) until = std::min(until, work.leg->soft_limit(*work.ticket));
+  }
+  if (job_ != nullptr) waits_.push_back({backstop_->wait_fd(), POLLIN, 0});
+  clock_.wait(waits_, until);
+}
+
+void Dispatcher::progress() {
+  for (LegWork& work : work_) work.leg->progress();
+}
+
+// No leg keeps what was borrowed, and the board knows what this layer counted.
+void Dispatcher::end_layer() {
+  drop_job();
+  for (LegWork& work : work_) {
+    if (work.ticket) {
+      work.leg->abandon(*work.ticket);
+      work.ticket.reset();
+    }
+    work.n_open = 0;
+    tell_counters(work);
+  }
+}
+
+// What was already handed out is collected and thrown away.
+Status Dispatcher::discard() {
+  std::vector<std::int64_t> sums(n_rows_ * d_model_);
+  std::vector<std::uint8_t> failed(n_rows_);
+  const kernels::SumsView nowhere{.data = sums.data(), .d_model = d_model_};
+  (void)collect_own(nowhere, failed);
+  const Status audited = audit(nowhere, failed);
+  end_layer();
+  return audited;
+}
+
+void Dispatcher::tell_state(LegWork& work) {
+  const LegState state = work.leg->state();
+  if (state == work.told) return;
+  work.told = state;
+  std::string reason;
+  if (work.leg->why_out() != nullptr)
+    reason = work.leg->why_out()->text();
+  else if (state == LegState::kSuspect)
+    reason = fmt::format("{}: a batch of layer {} is past its soft limit", work.leg->name(), layer_);
+  work.account->entry->set_state(state, reason);
+}
+
+void Dispatcher::tell_counters(LegWork& work) {
+  LegCounters all = work.account->before;
+  all += work.account->extra;
+  all += work.leg->counters();
+  work.account->entry->set_counters(all);
+}
+
+}  // namespace terrace::legs
