@@ -45,8 +45,8 @@ nlohmann::ordered_json legs_json(std::span<const legs::LegReport> legs, std::spa
                      {"rejoins", c.rejoins},
                      {"audited_pairs", c.audited_pairs},
                      {"backstop_bytes", c.backstop_bytes},
-                     {"backstop_us", c.backstop_us}});
-    if (!leg.reason.empty()) array.back()["reason"] = leg.reason;
+                     {"backstop_us", c.backstop_us},
+                     {"reason", leg.reason}});
   }
   return array;
 }

@@ -1,5 +1,6 @@
-// What goes wrong with a node ends the request with one clear sentence that names it and exit code 1, within a bounded
-// time; nodes that are left, and nodes whose coordinator died, serve the next one.
+// What goes wrong with a node before the work begins is one clear sentence that names it and exit code 1, within a
+// bounded time; from then on it changes no token. Nodes that are left, and nodes whose coordinator died, serve the next
+// one.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ using test::Outcome;
 using test::Process;
 using test::run_program;
 
-constexpr const char* kAlways = "1000000";  // tokens: the run ends by the failure, or not within the test's patience
+constexpr const char* kAlways = "1000000";  // tokens: the run ends by a signal, or not within the test's patience
 // A node that says nothing is given up after 10 s (the liveness limit, and that of a call); a hang would last.
 constexpr std::chrono::seconds kHang{60};
 
@@ -152,31 +153,76 @@ class NodeFailureAtWork : public testing::Test {
   NodeProcess other_;
 };
 
-TEST_F(NodeFailureAtWork, KilledDuringDecode_OneErrorAndTheOtherNodeServesOn) {
-  Process coordinator(endless_decode());
+// Tokens and logits are those of a run without nodes, and the first node's leg tells what became of it.
+nlohmann::json expect_same_tokens(const Outcome& outcome, const Outcome& alone) {
+  EXPECT_TRUE(outcome.ended) << "it hangs";
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err << " signal " << outcome.signal;
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  if (outcome.exit_code != 0 || alone.exit_code != 0) return {};
+  const nlohmann::json got = nlohmann::json::parse(outcome.out), expected = nlohmann::json::parse(alone.out);
+  EXPECT_EQ(got["tokens"], expected["tokens"]);
+  EXPECT_EQ(got["logits_xxh3"], expected["logits_xxh3"]);
+  return got["legs"][1];
+}
+
+const std::vector<std::string> kDecode = {"--prompt", "ab", "--max-tokens", "600", "--json"};
+
+TEST_F(NodeFailureAtWork, KilledDuringDecode_SameTokensAndTheOtherNodeServesOn) {
+  Process coordinator(generate(model_, nodes(), kDecode));
   ASSERT_TRUE(Watch(node_.address()).until_rows(100));
   node_.kill(SIGKILL);
-  expect_one_error(coordinator.wait(kHang), node_.address(), "the node is lost");
+  const nlohmann::json leg = expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, kDecode)));
+  EXPECT_EQ(leg["state"], "lost");
+  EXPECT_EQ(leg["losses"], 1);
+  EXPECT_GT(leg["hedged_pairs"], 0);
+  EXPECT_NE(leg["reason"].get<std::string>().find("the node is lost"), std::string::npos) << leg;
   expect_other_serves();
 }
 
-TEST_F(NodeFailureAtWork, KilledDuringPrompt_OneErrorAndTheOtherNodeServesOn) {
-  test::write_file(dir_ / "prompt", std::string(30'000, 'a') + " end");
-  Process coordinator(generate(model_, nodes(), {"--prompt-file", (dir_ / "prompt").string(), "--batch", "64"}));
+TEST_F(NodeFailureAtWork, KilledDuringPrompt_SameTokensAndTheOtherNodeServesOn) {
+  test::write_file(dir_ / "prompt", std::string(6'000, 'a') + " end");
+  const std::vector<std::string> prompt = {
+      "--prompt-file", (dir_ / "prompt").string(), "--batch", "64", "--max-tokens", "4", "--json"};
+  Process coordinator(generate(model_, nodes(), prompt));
   ASSERT_TRUE(Watch(node_.address()).until_rows(64));
   node_.kill(SIGKILL);
-  const Outcome outcome = coordinator.wait(kHang);
-  expect_one_error(outcome, node_.address(), "the node is lost");
-  EXPECT_EQ(outcome.out, "");
+  const nlohmann::json leg = expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, prompt)));
+  EXPECT_EQ(leg["state"], "lost");
+  EXPECT_GT(leg["hedged_pairs"], 0);
   expect_other_serves();
 }
 
-TEST_F(NodeFailureAtWork, StoppedDuringDecode_IsLostAfterTheLivenessLimit) {
-  Process coordinator(endless_decode());
+// It says nothing any more: a hedge, then nobody asks it, and after the hard limit it is lost.
+TEST_F(NodeFailureAtWork, StoppedDuringDecode_SameTokensWithoutWaitingForIt) {
+  Process coordinator(generate(model_, nodes(), kDecode));
   ASSERT_TRUE(Watch(node_.address()).until_rows(100));
   node_.kill(SIGSTOP);
-  expect_one_error(coordinator.wait(kHang), node_.address(), "no sign of life for 10s");
+  const nlohmann::json leg = expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, kDecode)));
+  EXPECT_TRUE(leg["state"] == "suspect" || leg["state"] == "lost") << leg;
+  EXPECT_GT(leg["hedged_pairs"], 0);
+  EXPECT_GT(leg["skipped"], 0);
   expect_other_serves();
+}
+
+// A node that comes back to life goes on where it is asked next.
+TEST_F(NodeFailureAtWork, StoppedAndContinued_SameTokens) {
+  Process coordinator(generate(model_, nodes(), kDecode));
+  ASSERT_TRUE(Watch(node_.address()).until_rows(100));
+  node_.kill(SIGSTOP);
+  ASSERT_TRUE(Watch(other_.address()).until_rows(200));
+  node_.kill(SIGCONT);
+  expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, kDecode)));
+  EXPECT_TRUE(Watch(node_.address()).until_clean());
+  node_.stop();
+  expect_other_serves();
+}
+
+TEST_F(NodeFailureAtWork, BothNodesKilled_SameTokens) {
+  Process coordinator(generate(model_, nodes(), kDecode));
+  ASSERT_TRUE(Watch(node_.address()).until_rows(100));
+  node_.kill(SIGKILL);
+  other_.kill(SIGKILL);
+  expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, kDecode)));
 }
 
 TEST_F(NodeFailureAtWork, CoordinatorKilled_NodesAreCleanAndServeOn) {

@@ -158,6 +158,17 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
+// On a machine under load a node may be late: it is then asked for a sign of life, or some batches are not sent at all.
+json bench_without_a_late_batch(const Arguments& arguments) {
+  json rows;
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    rows = run_terrace_json(arguments);
+    const json& leg = rows.at(0).at("legs").at(1);
+    if (leg.at("late") == 0 && leg.at("skipped") == 0) break;
+  }
+  return rows;
+}
+
 class WireBytes : public testing::TestWithParam<Case> {};
 
 TEST_P(WireBytes, BenchPrintsWhatTheArithmeticSays) {
@@ -183,28 +194,28 @@ TEST_P(WireBytes, BenchPrintsWhatTheArithmeticSays) {
                                              {.depth = 7, .n_prompt = 0, .n_gen = 3}};
   std::size_t done = 0;
   for (const app::BenchTest& test : tests) {
-    const json rows = run_terrace_json({"bench",
-                                        "--quiet",
-                                        "--limits-buffer",
-                                        "4M",
-                                        "-r",
-                                        std::to_string(kRepeats),
-                                        "-m",
-                                        file.string(),
-                                        "--node",
-                                        node.address(),
-                                        "--share",
-                                        spec,
-                                        "--batch",
-                                        std::to_string(kBatch),
-                                        "-p",
-                                        std::to_string(test.n_prompt),
-                                        "-n",
-                                        std::to_string(test.n_gen),
-                                        "-d",
-                                        std::to_string(test.depth),
-                                        "-o",
-                                        "json"});
+    const json rows = bench_without_a_late_batch({"bench",
+                                                  "--quiet",
+                                                  "--limits-buffer",
+                                                  "4M",
+                                                  "-r",
+                                                  std::to_string(kRepeats),
+                                                  "-m",
+                                                  file.string(),
+                                                  "--node",
+                                                  node.address(),
+                                                  "--share",
+                                                  spec,
+                                                  "--batch",
+                                                  std::to_string(kBatch),
+                                                  "-p",
+                                                  std::to_string(test.n_prompt),
+                                                  "-n",
+                                                  std::to_string(test.n_gen),
+                                                  "-d",
+                                                  std::to_string(test.depth),
+                                                  "-o",
+                                                  "json"});
     ASSERT_EQ(rows.size(), 1u);
     const Expected expected = expected_bytes(model, owners, test, kBatch);
     SCOPED_TRACE(fmt::format("{} at depth {}", test.name(), test.depth));

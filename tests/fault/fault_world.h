@@ -44,7 +44,7 @@ class FaultWorld {
   FaultWorld();
 
   // Opens both sessions, shares the experts out (the host keeps some), runs the prompt and generates. An error is the
-  // one that a user would see.
+  // one that a user would see: of a node that failed before the first step. "a step failed: ..." must never be.
   Result<GateRun> generate(const NodeLink& first, const NodeLink& second) const;
   // The same with another control plane for the first node.
   Result<GateRun> generate(std::unique_ptr<legs::NodeControl> first, transport::Transport& transport,

@@ -83,11 +83,24 @@ inline void expect_leg_shape(const nlohmann::ordered_json& leg) {
                      {"batches", "number"},
                      {"rows", "number"},
                      {"pairs", "number"},
+                     {"hedged_pairs", "number"},
                      {"bytes_sent", "number"},
                      {"bytes_received", "number"},
                      {"weight_bytes_sent", "number"},
                      {"wait_us", "number"},
-                     {"compute_us", "number"}});
+                     {"compute_us", "number"},
+                     {"hedges", "number"},
+                     {"false_hedges", "number"},
+                     {"late", "number"},
+                     {"skipped", "number"},
+                     {"refused", "number"},
+                     {"losses", "number"},
+                     {"wrongs", "number"},
+                     {"rejoins", "number"},
+                     {"audited_pairs", "number"},
+                     {"backstop_bytes", "number"},
+                     {"backstop_us", "number"},
+                     {"reason", "string"}});
 }
 
 // The option names of a program or of its command: "--name" at the beginning of a row of its --help, but for those that

@@ -7,6 +7,7 @@
 
 #include "common/manifest/cache.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/slab_reader.h"
 #include "tests/e2e/support/process.h"
 
 namespace terrace::test {
@@ -14,10 +15,20 @@ namespace {
 
 constexpr std::uint32_t kMaxRows = 512;
 
-std::vector<legs::Leg*> with_host(legs::Leg& host, const std::vector<legs::Leg*>& nodes) {
-  std::vector<legs::Leg*> legs = {&host};
-  legs.insert(legs.end(), nodes.begin(), nodes.end());
-  return legs;
+std::shared_ptr<const legs::Epoch> epoch_of(const legs::OwnerTable& owners, legs::Leg& host,
+                                            const std::vector<legs::Leg*>& nodes) {
+  std::vector<std::shared_ptr<legs::Leg>> borrowed = {{std::shared_ptr<void>(), &host}};
+  for (legs::Leg* node : nodes) borrowed.emplace_back(std::shared_ptr<void>(), node);
+  return legs::make_epoch(owners, std::move(borrowed));
+}
+
+std::unique_ptr<legs::Backstop> backstop_over(const GateModel& model) {
+  return must(legs::Backstop::open({.reader = legs::open_slab_reader(model.file, model.experts),
+                                    .kernels = model.kernels,
+                                    .n_experts = model.experts.n_experts,
+                                    .top_k = model.experts.top_k,
+                                    .parallel = model.serial,
+                                    .ops = model.ops}));
 }
 
 std::span<const float> feed(arch::Trunk& trunk, arch::StreamId stream, std::span<const std::int32_t> tokens,
@@ -62,11 +73,16 @@ legs::SessionModel GateModel::session_model(const std::vector<kernels::ExpertKer
 
 GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                                  std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes,
-                                 std::uint32_t max_streams)
+                                 std::uint32_t max_streams, bool with_backstop)
     : model_(model),
       host_(owners, lookup, std::move(host_kernels), model.serial, model.ops),
-      legs_(with_host(host_, nodes)),
-      dispatcher_(owners, legs_, model.kernels, model.experts.top_k, model.serial, model.ops) {
+      backstop_(with_backstop ? backstop_over(model) : nullptr),
+      dispatcher_(legs::DispatcherParts{.epoch = epoch_of(owners, host_, nodes),
+                                        .kernels = model.kernels,
+                                        .top_k = model.experts.top_k,
+                                        .parallel = model.serial,
+                                        .ops = model.ops,
+                                        .backstop = backstop_.get()}) {
   arch::TrunkOptions options;
   options.max_rows = kMaxRows;
   options.max_streams = max_streams;
@@ -85,8 +101,7 @@ GateRun GateCoordinator::run(const std::vector<std::int32_t>& prompt, std::uint3
     logits = feed(*trunk_, stream, std::span(run.tokens).last(1), 1);
   }
   trunk_->close_stream(stream);
-  for (const legs::Leg* leg : legs_)
-    run.legs.push_back({leg->name(), leg->experts(), leg->counters().pairs, leg->counters().weight_bytes_sent});
+  run.legs = work_of(dispatcher_.board());
   const std::uint64_t rows = prompt.size() + max_tokens - 1;
   run.expected_pairs = rows * model_.experts.top_k * model_.experts.layers.size();
   return run;

@@ -10,6 +10,7 @@
 #include "common/manifest/experts.h"
 #include "common/manifest/manifest.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/host_leg.h"
@@ -40,10 +41,11 @@ struct GateModel {
 // Host leg, dispatcher and trunk over a model, nodes in order behind the host.
 class GateCoordinator {
  public:
-  // Everything is borrowed but the kernels, which are the host leg's.
+  // Everything is borrowed but the kernels, which are the host leg's. with_backstop: steps go on without nodes that
+  // fail.
   GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                   std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {},
-                  std::uint32_t max_streams = 1);
+                  std::uint32_t max_streams = 1, bool with_backstop = false);
 
   arch::Trunk& trunk() { return *trunk_; }
   GateRun run(const std::vector<std::int32_t>& prompt, std::uint32_t batch, std::uint64_t max_tokens);
@@ -51,7 +53,7 @@ class GateCoordinator {
  private:
   const GateModel& model_;
   legs::HostLeg host_;
-  std::vector<legs::Leg*> legs_;
+  std::unique_ptr<legs::Backstop> backstop_;
   legs::Dispatcher dispatcher_;
   std::unique_ptr<arch::Trunk> trunk_;
 };

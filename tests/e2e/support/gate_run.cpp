@@ -22,6 +22,14 @@ std::uint64_t GateRun::pairs() const {
   return sum;
 }
 
+std::vector<LegWork> work_of(const legs::LegBoard& board) {
+  std::vector<LegWork> work;
+  for (const legs::LegReport& leg : board.report())
+    work.push_back({leg.name, leg.experts, leg.counters.pairs, leg.counters.weight_bytes_sent,
+                    leg.counters.hedged_pairs, leg.state, leg.reason});
+  return work;
+}
+
 app::ModelOptions gate_options(const std::filesystem::path& model) {
   app::ModelOptions options;
   options.model = model;
@@ -37,13 +45,13 @@ GateRun gate_run(const app::ModelOptions& options, const std::vector<std::int32_
   request.batch = options.batch;
   request.sampling.temperature = 0;
   request.hash_logits = true;
+  request.text_at_end = true;
   const app::Generation made = must(app::generate(*engine, request, [](std::string_view) { return Status(); }));
 
   GateRun run;
   run.tokens = made.tokens;
   run.logits_xxh3 = made.logits_xxh3;
-  for (const legs::Leg* leg : engine->legs())
-    run.legs.push_back({leg->name(), leg->experts(), leg->counters().pairs, leg->counters().weight_bytes_sent});
+  run.legs = work_of(engine->board());
   const arch::ModelInfo& model = engine->trunk().info();
   const std::uint64_t rows = prompt.size() + made.tokens.size() - 1;  // the last token is not computed with
   run.expected_pairs = rows * model.top_k * model.n_layers;

@@ -12,6 +12,7 @@
 
 #include "common/base/result.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/legs/leg_board.h"
 #include "tests/test_data.h"
 
 namespace terrace::test {
@@ -29,7 +30,11 @@ struct LegWork {
   std::uint64_t experts = 0;
   std::uint64_t pairs = 0;
   std::uint64_t weight_bytes_sent = 0;
+  std::uint64_t hedged_pairs = 0;
+  legs::LegState state = legs::LegState::kOk;
+  std::string reason;  // of a state that is not ok
 };
+std::vector<LegWork> work_of(const legs::LegBoard& board);
 
 struct GateRun {
   std::vector<std::int32_t> tokens;

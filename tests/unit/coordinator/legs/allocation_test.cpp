@@ -5,6 +5,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/node_leg.h"
+#include "tests/unit/coordinator/legs/failure_parts.h"
 #include "tests/unit/coordinator/legs/fake_node.h"
 #include "tests/unit/count_allocations.h"
 
@@ -17,13 +18,34 @@ using test::Peer;
 using test::Routed;
 using test::Sums;
 
+// Real time until it flies. Then whatever does not come within a millisecond is late, and now and then what would.
+class FlyingClock final : public StepClock {
+ public:
+  void fly() { flies_ = true; }
+  TimePoint now() override { return steady_clock().now() + ahead_; }
+  void wait(std::span<pollfd> entries, TimePoint until) override {
+    const TimePoint start = now();
+    const bool blind = flies_ && ++waits_ % 7 == 0;
+    const TimePoint real = flies_ ? std::min(until, start + std::chrono::milliseconds(1)) : until;
+    if (!blind) steady_clock().wait(entries, real - ahead_);
+    const bool came = std::any_of(entries.begin(), entries.end(), [](const pollfd& e) { return e.revents != 0; });
+    if (flies_ && (blind || !came)) ahead_ += std::max(Duration(0), until - now());
+  }
+
+ private:
+  bool flies_ = false;
+  std::uint64_t waits_ = 0;
+  Duration ahead_{0};
+};
+
 // A host and two nodes over TCP (loopback delivers into the peer's memory on the sender's thread: it would be counted).
 class WholeStep : public testing::Test {
  protected:
   class Node {
    public:
-    Node(transport::Transport& transport, const test::TestModel& model, const std::string& name)
-        : brain_(model), node_(transport, [this](Peer& peer, const wire::Frame& frame) {
+    Node(transport::Transport& transport, const test::TestModel& model, const std::string& name,
+         StepClock* clock = nullptr)
+        : clock_(clock), brain_(model), node_(transport, [this](Peer& peer, const wire::Frame& frame) {
             if (mind_manners(peer, frame)) return;
             for (const test::Reply& reply : brain_.replies(frame)) reply.send(peer);
           }) {
@@ -43,10 +65,12 @@ class WholeStep : public testing::Test {
       options.lane = which;
       options.session = 9;
       options.largest_frame = std::uint64_t{1} << 24;
+      options.clock = clock_;
       auto lane = Lane::open(transport, options);
       TERRACE_CHECK(lane.ok(), "a lane opens");
       return std::move(*lane);
     }
+    StepClock* const clock_;
     test::NodeBrain brain_;
     FakeNode node_;
     std::unique_ptr<NodeLeg> leg_;
@@ -102,6 +126,57 @@ TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
     for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
   EXPECT_EQ(terrace::test::allocations_of_this_thread() - before, 0u);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
+}
+
+// Late batches are hedged, the node is skipped until it answers, and one answers beside the backstop: all of it again
+// and again.
+TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm) {
+  const OwnerTable owners = owners_of(3), all = owners_of(1);
+  FlyingClock clock;
+  test::TestBackstop backstop(model_, serial_, true);
+  auto host = std::make_shared<HostLeg>(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
+  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
+  Node slow1(transport_, model_, "box1:9000", &clock), slow2(transport_, model_, "box2:9000", &clock);
+  clock.fly();
+  const auto borrowed = [](Leg* leg) { return std::shared_ptr<Leg>(std::shared_ptr<void>(), leg); };
+  Dispatcher hedged(DispatcherParts{
+      .epoch = make_epoch(OwnerTable(test::kEpoch, {"host", "box1:9000", "box2:9000"}, 3, kExperts,
+                                     std::vector<std::uint16_t>(owners.owners(0).data(), owners.owners(0).data() + 24)),
+                          {host, borrowed(slow1.leg()), borrowed(slow2.leg())}),
+      .kernels = model_.kernels,
+      .top_k = test::kTopK,
+      .parallel = serial_,
+      .ops = model_.ops,
+      .backstop = backstop.backstop.get(),
+      .clock = &clock});
+  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
+
+  terrace::test::Rng rng(test::kSeed);
+  std::vector<std::unique_ptr<Routed>> steps;
+  std::vector<Sums> sums, right;
+  for (const std::uint32_t n_rows : {1u, 5u, 300u})
+    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
+      steps.push_back(
+          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
+      sums.emplace_back(n_rows);
+      right.emplace_back(n_rows);
+      step(together, *steps.back(), right.back());
+    }
+  const auto round = [&] {
+    for (std::size_t i = 0; i < steps.size(); ++i) step(hedged, *steps[i], sums[i]);
+  };
+  for (int i = 0; i < 60; ++i) round();
+  // How many batches are open at once at a leg depends on when its answers come: a round that is like one before it
+  // shows what happens once warm.
+  std::size_t least = ~std::size_t{0};
+  for (int i = 0; i < 20 && least != 0; ++i) {
+    const std::size_t before = terrace::test::allocations_of_this_thread();
+    round();
+    least = std::min(least, terrace::test::allocations_of_this_thread() - before);
+  }
+  EXPECT_EQ(least, 0u);
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
+  EXPECT_GT(hedged.board().find("box1:9000")->report().counters.hedged_pairs, 0u);
 }
 
 TEST_F(WholeStep, AllocationsAreCounted) {

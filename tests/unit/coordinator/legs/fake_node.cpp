@@ -40,12 +40,15 @@ void Peer::send_raw(std::vector<std::byte> bytes) {
   (void)connection_->send(parts);  // the coordinator may have gone
 }
 
-FakeNode::FakeNode(transport::Transport& transport, Script script) : script_(std::move(script)) {
+FakeNode::FakeNode(transport::Transport& transport, Script script) : FakeNode(transport, std::move(script), Stepped{}) {
+  thread_ = std::thread([this] { serve(); });
+}
+
+FakeNode::FakeNode(transport::Transport& transport, Script script, Stepped) : script_(std::move(script)) {
   auto listener = transport.listen("127.0.0.1:0", {});
   TERRACE_CHECK(listener.ok(), "a fake node listens");
   listener_ = std::move(*listener);
   address_ = listener_->address();
-  thread_ = std::thread([this] { serve(); });
 }
 
 FakeNode::~FakeNode() {
@@ -53,7 +56,7 @@ FakeNode::~FakeNode() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void FakeNode::serve() {

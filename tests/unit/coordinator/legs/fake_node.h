@@ -56,10 +56,15 @@ class FakeNode {
   using Script = std::function<void(Peer& peer, const wire::Frame& frame)>;
 
   FakeNode(transport::Transport& transport, Script script);
+  // Without a thread: it runs while step() is called.
+  struct Stepped {};
+  FakeNode(transport::Transport& transport, Script script, Stepped);
   ~FakeNode();
   const std::string& address() const { return address_; }
 
-  // On the node's thread, with the connections in the order they came; returns when it has run.
+  // One look at listener and connections. False: nothing was there to do.
+  bool step();
+  // On the node's thread, with the connections in the order they came; returns when it has run. Not of a stepped one.
   void run(const std::function<void(std::vector<std::unique_ptr<Peer>>& peers)>& job);
   // Every connection ends without a goodbye.
   void die();
@@ -71,7 +76,6 @@ class FakeNode {
 
  private:
   void serve();
-  bool step();
 
   Script script_;
   std::unique_ptr<transport::Listener> listener_;

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
+#include "common/base/aligned_buffer.h"
 #include "common/gguf/bytes.h"
 #include "common/gguf/writer.h"
 #include "common/manifest/slab.h"
+#include "coordinator/legs/slab_reader.h"
 #include "tests/test_data.h"
 #include "tests/unit/common/temp_dir.h"
 
@@ -86,6 +89,73 @@ TEST(FileSlabs, FusedGateAndUp_EqualReadSlab) {
     expect_equal_to_read_slab(dir / "apart.gguf");
     write_model(dir / "fused.gguf", true, type);
     expect_equal_to_read_slab(dir / "fused.gguf");
+  }
+}
+
+// ---- slabs read into a ring -----------------------------------------------------------------------------------------
+
+struct Slot {
+  explicit Slot(std::size_t bytes) : buffer(*AlignedBuffer::allocate(bytes + SlabReader::kAlignment)) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(buffer.data());
+    memory = buffer.bytes().subspan((SlabReader::kAlignment - begin % SlabReader::kAlignment) % SlabReader::kAlignment,
+                                    bytes);
+  }
+  AlignedBuffer buffer;
+  std::span<std::byte> memory;
+};
+
+// Wherever its parts lie in the file, and where the file ends behind the last one.
+void expect_reader_equals_mapping(const std::filesystem::path& path, bool direct) {
+  const gguf::File file = open(path);
+  const auto experts = *manifest::find_experts(file);
+  const FileSlabs slabs(file, experts);
+  const auto reader = open_slab_reader(file, experts, direct);
+  Slot slot(reader->slot_bytes());
+  for (std::uint32_t layer = 0; layer < experts.layers.size(); ++layer) {
+    const kernels::ExpertShape shape = expert_shape(experts.layers[layer].shape);
+    for (std::uint16_t expert = 0; expert < experts.n_experts; ++expert) {
+      std::memset(slot.memory.data(), 0x5a, slot.memory.size());
+      const auto read = reader->read(layer, expert, slot.memory);
+      ASSERT_TRUE(read.ok()) << read.error().text();
+      const kernels::SlabView view = slabs.view(layer, expert);
+      EXPECT_EQ(std::memcmp(view.gate, read->gate, shape.gate_bytes()), 0) << layer << ", " << expert;
+      EXPECT_EQ(std::memcmp(view.up, read->up, shape.up_bytes()), 0) << layer << ", " << expert;
+      EXPECT_EQ(std::memcmp(view.down, read->down, shape.down_bytes()), 0) << layer << ", " << expert;
+    }
+  }
+  EXPECT_EQ(reader->describe().find("asked for") != std::string::npos, !direct) << reader->describe();
+}
+
+TEST(SlabReader, DirectAndBuffered_EqualTheMapping) {
+  const terrace::test::TempDir dir;
+  write_model(dir / "apart.gguf", false, TensorType::kQ8_0);
+  write_model(dir / "fused.gguf", true, TensorType::kQ4_K);
+  for (const bool direct : {true, false})
+    for (const auto& path :
+         {terrace::test::data_dir() / "tiny" / "tiny-q8_0.gguf", terrace::test::data_dir() / "tiny" / "tiny-mix.gguf",
+          std::filesystem::path(dir / "apart.gguf"), std::filesystem::path(dir / "fused.gguf")})
+      expect_reader_equals_mapping(path, direct);
+}
+
+TEST(SlabReader, FileCutShort_NamesTensorAndOffsetAndReadsTheRest) {
+  const terrace::test::TempDir dir;
+  write_model(dir / "model.gguf", false, TensorType::kQ8_0);
+  for (const bool direct : {true, false}) {
+    const gguf::File file = open(dir / "model.gguf");
+    const auto experts = *manifest::find_experts(file);
+    const auto reader = open_slab_reader(file, experts, direct);
+    Slot slot(reader->slot_bytes());
+    const std::uint64_t end = experts.layers[1].down.file_offset + experts.layers[1].down.stride + 100;
+    std::filesystem::resize_file(dir / "model.gguf", end);  // in the last part of the last expert
+    const auto read = reader->read(1, 1, slot.memory);
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().code(), ErrorCode::kCorrupt);
+    EXPECT_NE(read.error().text().find("model.gguf: tensor blk.1.ffn_down_exps.weight: cannot read at offset " +
+                                       std::to_string(end)),
+              std::string::npos)
+        << read.error().text();
+    EXPECT_TRUE(reader->read(1, 0, slot.memory).ok());
+    EXPECT_TRUE(reader->read(0, 1, slot.memory).ok());
   }
 }
 

@@ -1,0 +1,83 @@
+#include "coordinator/legs/soft_limit.h"
+
+#include <gtest/gtest.h>
+
+namespace terrace::legs {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Priority kDecode = Priority::kDecode;
+
+TEST(SoftLimits, NothingMeasured_TheFirstLimit) {
+  const SoftLimits limits(2s);
+  EXPECT_FALSE(limits.measured());
+  EXPECT_EQ(limits.soft(kDecode, 8), 2s);
+}
+
+TEST(SoftLimits, FastNode_FiveMillisecondsAboveThePlan) {
+  SoftLimits limits(2s);
+  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, 200us, 100us, false);
+  EXPECT_GT(limits.planned(8), 150us);
+  EXPECT_LT(limits.planned(8), 250us);
+  EXPECT_EQ(limits.soft(kDecode, 8), limits.planned(8) + 5ms);
+}
+
+TEST(SoftLimits, SlowNode_FourTimesThePlan) {
+  SoftLimits limits(2s);
+  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, 100ms, 90ms, false);
+  EXPECT_EQ(limits.soft(kDecode, 8), 4 * limits.planned(8));
+  EXPECT_GT(limits.planned(8), 99ms);
+  EXPECT_LT(limits.planned(8), 101ms);
+}
+
+TEST(SoftLimits, MorePairs_CostMore_AndUnmeasuredSizesTheCostOfSmallerOnes) {
+  SoftLimits limits(2s);
+  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 1, 2ms, 1ms, false);
+  EXPECT_GT(limits.planned(512), 400ms) << "a pair of a large batch costs no more than one of a small";
+  EXPECT_LT(limits.planned(512), 600ms);
+  for (int i = 0; i < 100; ++i) limits.answered(Priority::kPrompt, 512, 21ms, 20ms, false);
+  EXPECT_LT(limits.planned(512), 25ms);
+  EXPECT_LT(limits.planned(1), 3ms);
+}
+
+TEST(SoftLimits, TheWorstOfTheLastThousandOfItsKind) {
+  SoftLimits limits(2s);
+  limits.answered(kDecode, 8, 40ms, 100us, false);
+  for (int i = 0; i < 999; ++i) limits.answered(kDecode, 8, 200us, 100us, false);
+  EXPECT_EQ(limits.soft(kDecode, 8), 60ms);
+  EXPECT_LT(limits.soft(Priority::kPrompt, 8), 10ms) << "prompts are another kind";
+  limits.answered(kDecode, 8, 200us, 100us, false);
+  EXPECT_LT(limits.soft(kDecode, 8), 10ms) << "it was the one before the last thousand";
+}
+
+TEST(SoftLimits, LateBatches_TellTheCostButAreNotUsual) {
+  SoftLimits limits(2s);
+  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, 1ms, 900us, false);
+  const auto before = limits.planned(8);
+  limits.answered(kDecode, 8, 500ms, 499ms, true);
+  EXPECT_GT(limits.planned(8), before) << "re-costed";
+  EXPECT_EQ(limits.soft(kDecode, 8), 4 * limits.planned(8)) << "not 1.5 times 500 ms";
+}
+
+TEST(SoftLimits, NodesTimeIsNotBelievedBeyondTheWhole) {
+  SoftLimits limits(2s);
+  for (int i = 0; i < 10; ++i) limits.answered(kDecode, 8, 1ms, std::chrono::hours(1), false);
+  EXPECT_LT(limits.planned(8), 2ms);
+}
+
+TEST(SoftLimits, ForgottenWorst_KeepsCosts) {
+  SoftLimits limits(2s);
+  limits.answered(kDecode, 8, 1s, 1ms, false);
+  limits.forget_worst();
+  EXPECT_TRUE(limits.measured());
+  EXPECT_EQ(limits.soft(kDecode, 8), 4 * limits.planned(8));
+}
+
+TEST(SoftLimits, HardIsTwentySoftAndNeverBelowTwoSeconds) {
+  EXPECT_EQ(SoftLimits::hard(5ms), 2s);
+  EXPECT_EQ(SoftLimits::hard(1s), 20s);
+}
+
+}  // namespace
+}  // namespace terrace::legs
