@@ -147,7 +147,7 @@ TEST_F(WrongNode, UnderAServer_RepliesNotStreamedAreRightAndAStreamedOneSaysWher
                                                       .tokenizer = *must(engine->tokenizer()),
                                                       .ops = engine->ops(),
                                                       .parallel = engine->parallel(),
-                                                      .legs = engine->board()},
+                                                      .board = &engine->board()},
                                                      scheduling));
   std::vector<std::shared_ptr<test::Heard>> heard;
   for (const bool streamed : {false, true, false}) {

@@ -18,9 +18,11 @@ namespace terrace::test {
 
 class NodeInProcess {
  public:
-  // `transport` is borrowed; throws when it cannot start.
+  // `transport` is borrowed; throws when it cannot start. ops: what it computes with, for a node that computes wrong;
+  // null: this machine's.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
-                Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {});
+                Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
+                const kernels::Ops* ops = nullptr);
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC
