@@ -12,6 +12,8 @@ namespace {
 
 // Of the answer to one batch: what every node has room for.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+// Scratch for so many is little beside what is planned for; audits of more than a few pairs are rare.
+constexpr std::size_t kPairsPerSlice = 32;
 // Audits in a row that a node may leave unanswered while it answers batches.
 constexpr std::uint32_t kMostUnanswered = 3;
 // However long nothing comes, the node is looked at so often.
@@ -42,7 +44,7 @@ Auditor::Auditor(AuditOptions options, AuditModel model, Parallel& parallel, con
     : options_(std::move(options)),
       model_(std::move(model)),
       ops_(ops),
-      executor_(parallel, ops),
+      executor_(parallel, ops, kPairsPerSlice),
       clock_(options_.clock != nullptr ? *options_.clock : steady_clock()),
       threshold_(threshold_of(options_.fraction)) {
   TERRACE_CHECK(options_.fraction > 0 && !model_.kernels.empty(), "audits of no pairs");
