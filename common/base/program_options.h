@@ -19,6 +19,7 @@ inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serv
 inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "alias",
                                                   "api-key-file",
+                                                  "audit",
                                                   "batch",
                                                   "body-timeout",
                                                   "ca",

@@ -41,6 +41,8 @@ const char* name(ErrorCode code) {
       return "Io";
     case ErrorCode::kInternal:
       return "Internal";
+    case ErrorCode::kUncertain:
+      return "Uncertain";
   }
   return "Unknown";
 }

@@ -30,6 +30,7 @@ enum class ErrorCode {
   kContextFull,      // the sequence is as long as the context
   kIo,               // the operating system refused; the text carries its reason
   kInternal,         // a bug of ours
+  kUncertain,        // what was computed since some step may be wrong: forget that much and compute it again
 };
 
 // The code's name as written above without the k, for logs and JSON. Never null.

@@ -24,6 +24,7 @@ Status Conversation::open_stream() {
   tokens_.clear();
   TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(engine_->trunk()));
   stream_.emplace(std::move(stream));
+  seen_until_step_ = 0;
   return {};
 }
 
@@ -81,12 +82,15 @@ Result<Conversation::Reply> Conversation::say(const std::string& message, const 
   request.batch = options_.batch;
   request.sampling = options_.sampling;
   request.interrupted = interrupted;
+  request.seen_until_step = seen_until_step_;
+  request.on_roll_back = tell_roll_back;
   TERRACE_ASSIGN_OR_RETURN(const Generation made, generate(*engine_, *stream_, request, on_text));
 
   // The end mark is the template's to write, so the token that ended the reply is none of the conversation.
   const std::size_t shown = made.tokens.size() - (made.stop_reason == StopReason::kEos ? 1 : 0);
   tokens_.insert(tokens_.end(), made.tokens.begin(), made.tokens.begin() + static_cast<std::ptrdiff_t>(shown));
   text_ = said.text + made.text;
+  seen_until_step_ = std::max(seen_until_step_, made.last_step);
   messages.push_back({"assistant", made.text});
   messages_ = std::move(messages);
   return Reply{made.stop_reason, made.prompt_tokens, made.tokens.size(), made.prompt_ms, made.decode_ms};

@@ -70,8 +70,9 @@ class Conversation {
   ConversationOptions options_;
   std::optional<OpenStream> stream_;
   std::vector<text::ChatMessage> messages_;
-  std::string text_;                  // what the tokens say, up to the end of the last reply
-  std::vector<std::int32_t> tokens_;  // the stream holds the first stream_->length() of them
+  std::string text_;                   // what the tokens say, up to the end of the last reply
+  std::vector<std::int32_t> tokens_;   // the stream holds the first stream_->length() of them
+  std::uint64_t seen_until_step_ = 0;  // the last step of the trunk that made one of them
 };
 
 }  // namespace terrace::app

@@ -15,10 +15,12 @@
 #include "common/base/console.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
+#include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
 #include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
@@ -93,12 +95,14 @@ struct Engine::Parts {
   std::unique_ptr<serve::TraceRecorder> trace;            // of --trace; null: nothing below is traced
   legs::LegBoard board;
   std::unique_ptr<legs::Backstop> backstop;  // with nodes
+  std::unique_ptr<legs::Auditor> auditor;    // with nodes; null: nothing is audited
   std::unique_ptr<legs::Dispatcher> dispatcher;
   std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
   std::unique_ptr<serve::TracedTrunk> traced_trunk;
 
+  void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
   Status open_nodes(const ModelOptions& options, Placement& placement);
@@ -208,6 +212,16 @@ Status Engine::Parts::open_card(Placement& placement) {
   return {};
 }
 
+// What checks the nodes' work.
+void Engine::Parts::open_auditor(double fraction) {
+  const auto slab_id = [this](std::uint32_t layer, std::uint16_t expert) {
+    return security::to_hex(manifest->slab_id(layer, expert));
+  };
+  auditor = std::make_unique<legs::Auditor>(legs::AuditOptions{.fraction = fraction},
+                                            legs::AuditModel{kernels, slabs->lookup(), slab_id}, *pool, ops);
+  auditor->set_between_slices([this] { dispatcher->progress(); });
+}
+
 // What computes the experts of a node that is late or gone.
 Status Engine::Parts::open_backstop() {
   TERRACE_ASSIGN_OR_RETURN(backstop, legs::Backstop::open({.reader = legs::open_slab_reader(file, experts),
@@ -274,6 +288,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
+    if (options.audit > 0) p.open_auditor(options.audit);
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
@@ -285,6 +300,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
                                                                           .ops = p.ops,
                                                                           .backstop = p.backstop.get(),
                                                                           .board = &p.board,
+                                                                          .auditor = p.auditor.get(),
                                                                           .waiting = p.cpus.waiting});
   if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
   p.legs.clear();  // the epoch has them

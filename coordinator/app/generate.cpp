@@ -143,6 +143,8 @@ Status run_generate(const CommandContext& context) {
   request.control_as_text = o.no_special;
   request.hash_logits = o.model.json;
   const bool stream = o.stream && !o.model.json;
+  request.text_at_end = !stream;
+  request.on_roll_back = tell_roll_back;
   const auto on_text = [&](std::string_view piece) -> Status {
     if (!stream) return {};
     write_to(stdout, piece);

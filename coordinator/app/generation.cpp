@@ -29,39 +29,164 @@ double ms_between(Clock::time_point begin, Clock::time_point end) {
 
 bool interrupted(const GenerationRequest& request) { return request.interrupted && request.interrupted(); }
 
-// All of the prompt; the logits of its last token, empty where the run was interrupted before it.
-Result<std::span<const float>> run_prompt(OpenStream& stream, const GenerationRequest& request) {
-  std::span<const std::int32_t> rest = request.prompt;
-  while (!interrupted(request)) {
-    const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request.batch));
-    rest = rest.subspan(chunk.size());
-    const WantLogits want = rest.empty() ? WantLogits::kLast : WantLogits::kNone;
-    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits, stream.step(chunk, want));
-    if (rest.empty()) return logits;
-  }
-  return std::span<const float>();
-}
-
 // Gives text on as it becomes certain, and keeps it.
 class Shown {
  public:
-  Shown(FunctionRef<Status(std::string_view)> on_text, std::uint64_t tokens) : on_text_(on_text) {
+  Shown(FunctionRef<Status(std::string_view)> on_text, bool at_end, std::uint64_t tokens)
+      : on_text_(on_text), at_end_(at_end) {
     text_.reserve(tokens * kBytesSetAside);
   }
   void add(std::string_view piece) {
     if (piece.empty() || !status_.ok()) return;
     text_ += piece;
-    status_ = on_text_(piece);
+    if (!at_end_) status_ = on_text_(piece);
   }
+  bool at_end() const { return at_end_; }
+  void take_back() { text_.clear(); }
   // The first error of on_text.
   const Status& status() const { return status_; }
-  std::string take() { return std::move(text_); }
+  Result<std::string> end() {
+    if (at_end_ && status_.ok() && !text_.empty()) status_ = on_text_(text_);
+    if (!status_.ok()) return status_.error();
+    return std::move(text_);
+  }
 
  private:
   FunctionRef<Status(std::string_view)> on_text_;
+  bool at_end_;
   Status status_;
   std::string text_;
 };
+
+// A run while it goes on.
+class Writer {
+ public:
+  Writer(OpenStream& stream, const GenerationRequest& request, const text::Tokenizer& tokenizer,
+         text::TextOutput output, Shown shown, std::uint64_t room)
+      : stream_(stream),
+        request_(request),
+        tokenizer_(tokenizer),
+        output_(std::move(output)),
+        shown_(std::move(shown)),
+        history_(request.before) {
+    history_.insert(history_.end(), request.prompt.begin(), request.prompt.end());
+    history_.reserve(history_.size() + room);
+    made_.tokens.reserve(room);
+    steps_.reserve(room);
+    if (request.hash_logits) made_.logits_xxh3.reserve(room);
+    made_.prompt_tokens = request.prompt.size();
+  }
+
+  // Logits of the last token of what there is; empty where the run was interrupted before it.
+  Result<std::span<const float>> logits();
+  // Takes a token that was chosen from them. True: the run is over.
+  bool take(std::int32_t token, std::uint32_t context);
+  void interrupt() { made_.stop_reason = StopReason::kInterrupted; }
+  const std::vector<std::int32_t>& history() const { return history_; }
+  bool is_full() const { return made_.tokens.size() >= request_.max_tokens; }
+  const Status& status() const { return shown_.status(); }
+  void add_hash(std::span<const float> logits) {
+    if (request_.hash_logits) made_.logits_xxh3.push_back(XXH3_64bits(logits.data(), logits.size_bytes()));
+  }
+  Result<Generation> end();
+
+ private:
+  Result<std::span<const float>> compute();
+  Status roll_back(const Error& why);
+  bool show(std::int32_t token);
+
+  OpenStream& stream_;
+  const GenerationRequest& request_;
+  const text::Tokenizer& tokenizer_;
+  text::TextOutput output_;
+  Shown shown_;
+  std::vector<std::int32_t> history_;  // before, prompt, tokens made
+  std::vector<std::uint64_t> steps_;   // [tokens made] in which each was
+  Generation made_;
+};
+
+Result<std::span<const float>> Writer::logits() {
+  for (;;) {
+    const Result<std::span<const float>> computed = compute();
+    if (computed.ok() || computed.error().code() != ErrorCode::kUncertain) return computed;
+    TERRACE_RETURN_IF_ERROR(roll_back(computed.error()));
+  }
+}
+
+// What the stream lacks of the history: of a prompt in batches, else one row.
+Result<std::span<const float>> Writer::compute() {
+  for (;;) {
+    const std::span<const std::int32_t> rest = std::span(history_).subspan(stream_.length());
+    if ((rest.size() > 1 || made_.tokens.empty()) && interrupted(request_)) return std::span<const float>();
+    const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request_.batch));
+    const bool last = chunk.size() == rest.size();
+    TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits,
+                             stream_.step(chunk, last ? WantLogits::kLast : WantLogits::kNone));
+    if (last) return logits;
+  }
+}
+
+// A node was found to compute wrong: tokens chosen since its last clean audit are forgotten, and so is what the stream
+// holds from then. Tokens that somebody has seen cannot be.
+Status Writer::roll_back(const Error& why) {
+  const std::uint64_t since = stream_.uncertain_since();
+  const auto certain = static_cast<std::size_t>(std::ranges::lower_bound(steps_, since) - steps_.begin());
+  const auto ends_at = [&](std::size_t position) {
+    return Error(ErrorCode::kUncertain,
+                 fmt::format("{}; the text is not certain from position {} on and ends here", why.text(), position));
+  };
+  if (request_.seen_until_step >= since)
+    return Error(ErrorCode::kUncertain, fmt::format("{}; what was said before is not certain: begin anew", why.text()));
+  if (certain < steps_.size() && !shown_.at_end()) return ends_at(history_.size() - (steps_.size() - certain));
+  history_.resize(history_.size() - (steps_.size() - certain));
+  steps_.resize(certain);
+  made_.tokens.resize(certain);
+  if (request_.hash_logits) made_.logits_xxh3.resize(certain);
+  stream_.forget_uncertain(history_.size() - 1);
+  if (shown_.at_end()) {
+    TERRACE_ASSIGN_OR_RETURN(output_,
+                             text::TextOutput::make(tokenizer_, {.special = request_.control_as_text}, request_.stops));
+    shown_.take_back();
+    for (const std::int32_t token : made_.tokens) (void)show(token);
+  }
+  if (request_.on_roll_back) request_.on_roll_back(why);
+  return {};
+}
+
+// Whether a stop string ends the text here.
+bool Writer::show(std::int32_t token) {
+  const text::StopMatcher::Output out = output_.push(token);
+  shown_.add(out.text);
+  return out.stopped;
+}
+
+bool Writer::take(std::int32_t token, std::uint32_t context) {
+  made_.tokens.push_back(token);
+  steps_.push_back(stream_.last_step());
+  history_.push_back(token);
+  if (tokenizer_.is_stop(token)) {
+    made_.stop_reason = StopReason::kEos;
+    if (request_.control_as_text) (void)show(token);
+  } else if (show(token)) {
+    made_.stop_reason = StopReason::kStop;
+  } else if (made_.tokens.size() == request_.max_tokens) {
+    made_.stop_reason = StopReason::kLimit;
+  } else if (history_.size() > context) {
+    made_.stop_reason = StopReason::kContext;
+  } else if (interrupted(request_)) {
+    made_.stop_reason = StopReason::kInterrupted;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Result<Generation> Writer::end() {
+  if (made_.stop_reason != StopReason::kStop) shown_.add(output_.finish().text);
+  TERRACE_ASSIGN_OR_RETURN(made_.text, shown_.end());
+  if (!steps_.empty()) made_.last_step = steps_.back();
+  return std::move(made_);
+}
 
 }  // namespace
 
@@ -114,54 +239,27 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   // All that grows by the token has its room from the start.
   const auto room = std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside});
   stream.set_aside(static_cast<std::uint32_t>(request.prompt.size() + std::min(room, kPositionsSetAside)));
-  Shown shown(on_text, room);
-  std::vector<std::int32_t> history = request.before;
-  history.insert(history.end(), request.prompt.begin(), request.prompt.end());
-  history.reserve(history.size() + room);
-
-  Generation result;
-  result.tokens.reserve(room);
-  if (request.hash_logits) result.logits_xxh3.reserve(room);
-  result.prompt_tokens = request.prompt.size();
-  const auto push = [&](std::int32_t token) {
-    const text::StopMatcher::Output out = output.push(token);
-    shown.add(out.text);
-    return out.stopped;
-  };
+  Writer writer(stream, request, *tokenizer, std::move(output), Shown(on_text, request.text_at_end, room), room);
   const auto begin = Clock::now();
-  TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, run_prompt(stream, request));
+  TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, writer.logits());
   const auto prompt_end = Clock::now();
-  bool stopped = logits.empty();
-  if (stopped) result.stop_reason = StopReason::kInterrupted;
-  while (!stopped && result.tokens.size() < request.max_tokens) {
-    if (request.hash_logits) result.logits_xxh3.push_back(XXH3_64bits(logits.data(), logits.size_bytes()));
+  double decode_steps_ms = 0;
+  bool stopped = writer.is_full();
+  while (!stopped && !logits.empty()) {
+    writer.add_hash(logits);
+    const std::vector<std::int32_t>& history = writer.history();
     TERRACE_ASSIGN_OR_RETURN(const std::int32_t token, sampler.sample(logits, history.size(), history));
-    result.tokens.push_back(token);
-    history.push_back(token);
-    stopped = true;
-    if (tokenizer->is_stop(token)) {
-      result.stop_reason = StopReason::kEos;
-      if (request.control_as_text) shown.add(output.push(token).text);
-    } else if (push(token)) {
-      result.stop_reason = StopReason::kStop;
-    } else if (result.tokens.size() == request.max_tokens) {
-      result.stop_reason = StopReason::kLimit;
-    } else if (history.size() > trunk.context()) {
-      result.stop_reason = StopReason::kContext;
-    } else if (interrupted(request)) {
-      result.stop_reason = StopReason::kInterrupted;
-    } else {
-      stopped = false;
-      TERRACE_RETURN_IF_ERROR(shown.status());
-      const auto step_begin = Clock::now();
-      TERRACE_ASSIGN_OR_RETURN(logits, stream.step({&token, 1}, WantLogits::kLast));
-      result.decode_steps_ms += ms_between(step_begin, Clock::now());
-    }
+    stopped = writer.take(token, trunk.context());
+    if (stopped) break;
+    TERRACE_RETURN_IF_ERROR(writer.status());
+    const auto step_begin = Clock::now();
+    TERRACE_ASSIGN_OR_RETURN(logits, writer.logits());
+    decode_steps_ms += ms_between(step_begin, Clock::now());
   }
-  if (result.stop_reason != StopReason::kStop) shown.add(output.finish().text);
-  TERRACE_RETURN_IF_ERROR(shown.status());
-  result.text = shown.take();
+  if (logits.empty()) writer.interrupt();
+  TERRACE_ASSIGN_OR_RETURN(Generation result, writer.end());
   result.prompt_ms = ms_between(begin, prompt_end);
+  result.decode_steps_ms = decode_steps_ms;
   result.decode_ms = ms_between(prompt_end, Clock::now());
   return result;
 }

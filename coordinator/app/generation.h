@@ -27,6 +27,12 @@ struct GenerationRequest {
   std::vector<std::string> stops;
   bool control_as_text = false;  // control tokens appear in the text
   bool hash_logits = false;      // XXH3-64 of each step's logits
+  // Nothing is given to on_text before the run has ended, and then all at once: the text can be taken back until then.
+  bool text_at_end = false;
+  // The last step that made a token of `before` which somebody has seen; 0: none has.
+  std::uint64_t seen_until_step = 0;
+  // Told why tokens are computed again, may be empty.
+  std::function<void(const Error&)> on_roll_back;
   // Asked between steps, may be empty: true ends the run (kInterrupted). Tokens of the prompt may then be left over;
   // the stream's length tells.
   std::function<bool()> interrupted;
@@ -39,8 +45,9 @@ struct Generation {
   StopReason stop_reason = StopReason::kLimit;
   std::uint64_t prompt_tokens = 0;
   double prompt_ms = 0;
-  double decode_ms = 0;        // from the first chosen token to the last
-  double decode_steps_ms = 0;  // of it, in the trunk
+  double decode_ms = 0;         // from the first chosen token to the last
+  double decode_steps_ms = 0;   // of it, in the trunk
+  std::uint64_t last_step = 0;  // that made a token; 0: none was made
 };
 
 // What can be done about a context of so many positions that is full: "raise --ctx-size", unless it is the model's own.
@@ -54,6 +61,8 @@ Status check_prompt(const GenerationRequest& request, const arch::ModelInfo& inf
 // on_text gets the text as it is certain: whole characters, nothing that may belong to a stop string; its error ends
 // the run. kContextFull: the prompt leaves no room for a token. kInvalidArgument: empty prompt, ids out of range,
 // sampling options. Otherwise the trunk's and legs' errors.
+// Where a node was found to compute wrong, what is not certain is computed again (docs/adr/0019): the result is that of
+// a run without the node. kUncertain: such a token was given to on_text before; the text names its position.
 Result<Generation> generate(Engine& engine, OpenStream& stream, const GenerationRequest& request,
                             FunctionRef<Status(std::string_view)> on_text);
 // The same on a stream of its own, closed at the end; `before` is empty.

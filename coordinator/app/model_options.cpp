@@ -70,6 +70,12 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
   security::add_security_options(table, &options->security);
   table
+      .add("audit", &options->audit,
+           "share of the nodes' work that is computed here too and compared: 1 all of it, before use; 0 none")
+      .range(0, 1)
+      .value_name("FRACTION")
+      .default_text("1/4096");
+  table
       .add("ram", &options->ram,
            "memory for this machine's part; more than there is: weights are read from the file again and again")
       .range(kLeastRam, kMostRam)

@@ -12,6 +12,7 @@
 #include "common/base/result.h"
 #include "common/base/units.h"
 #include "common/security/credentials.h"
+#include "coordinator/legs/auditor.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
@@ -34,8 +35,9 @@ struct ModelOptions {
   kernels::KvType kv = kernels::KvType::kF16;
   kernels::Activations activations = kernels::Activations::kQuantised;
   std::uint32_t batch = 512;
-  std::filesystem::path trace;  // of steps by leg; empty: none
-  std::uint32_t streams = 1;    // sequences that may be open at once
+  std::filesystem::path trace;         // of steps by leg; empty: none
+  double audit = legs::kDefaultAudit;  // of what nodes compute: AuditOptions::fraction; 0: none
+  std::uint32_t streams = 1;           // sequences that may be open at once
   bool quiet = false;
   bool json = false;
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/console.h"
+
 namespace terrace::app {
 
 Result<OpenStream> OpenStream::open(arch::Trunk& trunk) {
@@ -30,5 +32,12 @@ Result<std::span<const float>> OpenStream::step(std::span<const std::int32_t> to
   if (!result.failed.empty()) return result.failed.front().error;
   return result.logits;
 }
+
+void OpenStream::forget_uncertain(std::size_t most) {
+  const std::uint32_t certain = trunk_->forget_since(id_, trunk_->uncertain_since());
+  if (certain > most) trunk_->truncate(id_, static_cast<std::uint32_t>(most));
+}
+
+void tell_roll_back(const Error& why) { print_err("terrace: {}; what is not certain is computed again\n", why.text()); }
 
 }  // namespace terrace::app

@@ -29,6 +29,11 @@ class OpenStream {
   // Takes the cache's memory for so many further positions now, as far as there is any: kv::Cache::set_aside().
   void set_aside(std::uint32_t positions) { trunk_->cache().set_aside(id_, length() + positions); }
   std::uint32_t length() const { return trunk_->length(id_); }  // positions computed
+  // The number of the trunk's last step; after an error kUncertain, the first step that is not certain.
+  std::uint64_t last_step() const { return trunk_->last_step(); }
+  std::uint64_t uncertain_since() const { return trunk_->uncertain_since(); }
+  // After an error kUncertain: keeps what is certain, and at most the first `most` positions.
+  void forget_uncertain(std::size_t most);
 
  private:
   OpenStream(arch::Trunk& trunk, arch::StreamId id) : trunk_(&trunk), id_(id) {}
@@ -36,5 +41,8 @@ class OpenStream {
   arch::StreamId id_;
   std::vector<arch::StepRow> rows_;
 };
+
+// A line on stderr, also with --quiet: why tokens are computed again that nobody has seen.
+void tell_roll_back(const Error& why);
 
 }  // namespace terrace::app

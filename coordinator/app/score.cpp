@@ -71,9 +71,14 @@ double negative_log_likelihood(std::span<const float> logits, std::int32_t token
   return largest + std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(token)]);
 }
 
+struct ScoredChunk {
+  double nll = 0;
+  std::uint64_t last_step = 0;  // of the trunk, that it took
+};
+
 // The sum over the chunk's predictions: every token but the first. Nothing is predicted behind the last, so it is not
 // computed.
-Result<double> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids, std::size_t batch) {
+Result<ScoredChunk> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids, std::size_t batch) {
   TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
   const std::size_t vocabulary = trunk.info().vocabulary;
   double nll = 0;
@@ -83,7 +88,7 @@ Result<double> score_chunk(arch::Trunk& trunk, std::span<const std::int32_t> ids
     for (std::size_t i = 0; i < part.size(); ++i)
       nll += negative_log_likelihood(logits.subspan(i * vocabulary, vocabulary), ids[first + i + 1]);
   }
-  return nll;
+  return ScoredChunk{nll, stream.last_step()};
 }
 
 }  // namespace
@@ -120,14 +125,25 @@ Status run_score(const CommandContext& context) {
   const std::size_t most_rows = std::max<std::size_t>(1, kMostLogitBytes / (std::size_t{trunk.info().vocabulary} * 4));
   const std::size_t batch = std::min({most_rows, std::size_t{o.model.batch}, trunk.max_rows()});
 
+  std::vector<ScoredChunk> scored;
+  while ((scored.size() + 1) * o.chunk <= ids.size()) {
+    const auto chunk = score_chunk(trunk, std::span(ids).subspan(scored.size() * o.chunk, o.chunk), batch);
+    if (!chunk.ok() && chunk.error().code() == ErrorCode::kUncertain) {
+      tell_roll_back(chunk.error());
+      std::erase_if(scored, [&](const ScoredChunk& s) { return s.last_step >= trunk.uncertain_since(); });
+      continue;
+    }
+    if (!chunk.ok()) return chunk.error();
+    scored.push_back(*chunk);
+    if (!o.model.quiet)
+      print_err("terrace: chunk {} of {}: nll {:.4f}\n", scored.size(), ids.size() / o.chunk,
+                chunk->nll / (o.chunk - 1));
+  }
   nlohmann::ordered_json chunks = nlohmann::ordered_json::array();
   double total = 0;
-  for (std::size_t first = 0; first + o.chunk <= ids.size(); first += o.chunk) {
-    TERRACE_ASSIGN_OR_RETURN(const double nll, score_chunk(trunk, std::span(ids).subspan(first, o.chunk), batch));
-    total += nll;
-    chunks.push_back({{"tokens", o.chunk}, {"nll", nll / (o.chunk - 1)}});
-    if (!o.model.quiet)
-      print_err("terrace: chunk {} of {}: nll {:.4f}\n", chunks.size(), ids.size() / o.chunk, nll / (o.chunk - 1));
+  for (const ScoredChunk& chunk : scored) {
+    total += chunk.nll;
+    chunks.push_back({{"tokens", o.chunk}, {"nll", chunk.nll / (o.chunk - 1)}});
   }
   const double mean = total / static_cast<double>(chunks.size() * (o.chunk - 1));
   nlohmann::ordered_json json;

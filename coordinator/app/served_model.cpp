@@ -40,7 +40,7 @@ struct ServedModel::Parts {
 
   // What the file says, before anything is loaded. The engine opens it once more.
   Status read(const ServeOptions& options, const Logger& log);
-  Status start(const ServeOptions& options, const Environment& environment, const TrunkOf& trunk_of);
+  Status start(const ServeOptions& options, const Environment& environment, const Logger& log, const TrunkOf& trunk_of);
   void describe(const ServeOptions& options);
 };
 
@@ -131,7 +131,8 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
   return {};
 }
 
-Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment, const TrunkOf& trunk_of) {
+Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment, const Logger& log,
+                                 const TrunkOf& trunk_of) {
   const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
     TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
     context.model.n_context_trained = info.context;
@@ -152,6 +153,12 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
   scheduling.chunk_rows = options.prompt_chunk;
   scheduling.resting_bytes = options.cache_ram.value;
   scheduling.model_hash = hash;
+  scheduling.on_roll_back = [log](const Error& why, std::size_t n_ended) {
+    log.error(
+        "{}; what runs is computed again where it is not certain; replies that ended since the node's last clean "
+        "audit and may be wrong: {}",
+        why.text(), n_ended);
+  };
   scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {
     auto pinned = e.pin_step_thread();
     if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
@@ -181,7 +188,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
                                                        const TrunkOf& trunk_of) {
   auto parts = std::make_unique<Parts>();
   TERRACE_RETURN_IF_ERROR(parts->read(options, log));
-  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, trunk_of));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, log, trunk_of));
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();

@@ -98,7 +98,18 @@ class Trunk {
   // Computes the rows, stores their keys and values, and gives the logits asked for. Errors leave streams as they were
   // before the step: kContextFull (names position and context), kInvalidArgument (token out of range, wrong
   // position), kOutOfMemory (no cache block), or a leg's error. Rows that fail alone come back in StepResult::failed.
+  // kUncertain: a node was found to compute wrong and is out. What steps since uncertain_since() gave, logits and what
+  // streams store, may be wrong: the caller forgets the tokens chosen in them, cuts its streams with forget_since(),
+  // and computes again what is left.
   virtual Result<StepResult> step(std::span<const StepRow> rows) = 0;
+  // The number of the last step. It rises with each, failed ones too; the first is not 0.
+  virtual std::uint64_t last_step() const = 0;
+  // After kUncertain, until the next step.
+  virtual std::uint64_t uncertain_since() const = 0;
+  // Cuts the stream at its first position that was computed in `step` or later; what it holds now.
+  std::uint32_t forget_since(StreamId stream, std::uint64_t step) { return cache().forget_since(stream, step); }
+  // Cuts the stream to its first `positions`, at most length().
+  void truncate(StreamId stream, std::uint32_t positions) { cache().commit(stream, positions); }
 
   // Where its streams' keys and values lie, by the same stream ids: for what memory they take, which streams rest, and
   // to save and restore them. Streams are opened, forked and closed through the trunk alone.

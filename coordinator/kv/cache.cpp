@@ -143,6 +143,7 @@ Status Cache::own_last_block(Stream& stream) {
   if (last->holders == 1) return {};
   TERRACE_ASSIGN_OR_RETURN(Block* const copy, take_block());
   std::memcpy(copy->data(), last->data(), shape_.block_bytes());
+  copy->steps = last->steps;
   copy->holders = 1;
   if (!stream.resting) wake(*copy, true);
   let_go(stream, last);
@@ -175,7 +176,19 @@ void Cache::commit(std::uint32_t stream, std::uint32_t positions) {
   Stream& s = streams_[stream];
   TERRACE_CHECK(blocks_for(positions) <= s.blocks.size(), "stored positions were reserved");
   keep_blocks(s, blocks_for(positions));
+  for (std::uint32_t position = s.length; position < positions; ++position)
+    s.blocks[position / kKvBlockPositions]->steps[position % kKvBlockPositions] = step_;
   s.length = positions;
+}
+
+std::uint32_t Cache::forget_since(std::uint32_t stream, std::uint64_t step) {
+  TERRACE_CHECK(is_open(stream), "only an open stream forgets");
+  const Stream& s = streams_[stream];
+  std::uint32_t certain = 0;
+  while (certain < s.length && s.blocks[certain / kKvBlockPositions]->steps[certain % kKvBlockPositions] < step)
+    ++certain;
+  if (certain < s.length) commit(stream, certain);
+  return certain;
 }
 
 void Cache::keep_blocks(Stream& stream, std::size_t n_blocks) {

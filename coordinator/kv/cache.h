@@ -10,6 +10,7 @@
 //          thread leaves alone may be used by another thread at any time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -84,6 +85,11 @@ class Cache {
   void set_aside(std::uint32_t stream, std::uint32_t positions);
   // Positions [0, positions) are stored; blocks beyond them are freed. `positions` were reserved or stored.
   void commit(std::uint32_t stream, std::uint32_t positions);
+  // What is stored from here on was computed in this step: a number that never falls.
+  void set_step(std::uint64_t step) { step_ = step; }
+  // Cuts the stream at its first position that was computed in `step` or later, whichever stream computed it; what it
+  // holds now. Blocks are freed as commit() does.
+  std::uint32_t forget_since(std::uint32_t stream, std::uint64_t step);
   // Forgets what was written since the last commit().
   void roll_back(std::uint32_t stream) { commit(stream, length(stream)); }
 
@@ -111,8 +117,9 @@ class Cache {
  private:
   // Lies before the bytes it is about.
   struct alignas(64) Block {
-    std::uint32_t holders = 0;  // streams
-    std::uint32_t awake = 0;    // of them, not resting
+    std::uint32_t holders = 0;                                    // streams
+    std::uint32_t awake = 0;                                      // of them, not resting
+    std::array<std::uint64_t, kernels::kKvBlockPositions> steps;  // in which each stored position was computed
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   };
   static constexpr std::align_val_t kBlockAlignment{64};
@@ -141,6 +148,7 @@ class Cache {
   std::size_t head_bytes_;  // of K and V
   std::uint64_t max_blocks_;
   std::uint64_t n_blocks_ = 0;
+  std::uint64_t step_ = 0;
   std::uint64_t n_awake_ = 0;  // blocks that a stream holds which is not resting
   std::vector<Block*> spare_;  // set aside: in nobody's use
   std::vector<Stream> streams_;

@@ -26,6 +26,7 @@ Dispatcher::Dispatcher(DispatcherParts parts)
       parallel_(parts.parallel),
       ops_(parts.ops),
       backstop_(parts.backstop),
+      auditor_(parts.auditor),
       board_(parts.board != nullptr ? *parts.board : own_board_),
       clock_(parts.clock != nullptr ? *parts.clock : steady_clock()),
       waiting_(parts.waiting),
@@ -69,6 +70,8 @@ std::vector<std::shared_ptr<const Epoch>> Dispatcher::take_retired() {
 }
 
 void Dispatcher::begin_step() {
+  ++step_;
+  if (auditor_ != nullptr) auditor_->begin_step(step_);
   if (!has_published_.load(std::memory_order_acquire)) return;
   std::shared_ptr<const Epoch> next;
   {
@@ -226,14 +229,16 @@ Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
   batch.gate_rows = gate_rows_;
   batch.up_rows = up_rows_;
   batch.n_rows = routed.n_rows;
-  batch.pairs = work.pairs;
   batch.ranges = ranges_;
   batch.priority = routed.priority;
   if (work.leg->by_range()) {
     batch.rows_owner = rows_;
+    if (auditor_ != nullptr) auditor_->take(*work.leg, batch, work.pairs);
+    if (work.pairs.empty()) return {};
     hedge_tokens_ = std::min(hedge_tokens_ + kHedgesABatch, kMostHedgeTokens);
     open_ranges(work);
   }
+  batch.pairs = work.pairs;
   auto ticket = work.leg->submit(batch);
   if (ticket.ok()) {
     work.ticket = *ticket;
@@ -267,10 +272,13 @@ Status Dispatcher::submit(const RoutedRows& routed) {
     status = submit_to(i % work_.size(), routed);
     if (!status.ok()) break;
   }
-  if (!status.ok())
-    discard();
-  else
-    give_backstop_work();  // its slabs are read while own legs compute
+  if (!status.ok()) {
+    const Status discarded = discard();
+    const bool uncertain = !discarded.ok() && discarded.error().code() == ErrorCode::kUncertain;
+    return uncertain ? discarded : status;
+  }
+  if (auditor_ != nullptr) auditor_->submit();
+  give_backstop_work();  // its slabs are read while own legs compute
   return status;
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/base/parallel.h"
 #include "common/threads/waiting.h"
+#include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
 #include "coordinator/legs/epoch.h"
 #include "coordinator/legs/expert_use.h"
@@ -42,6 +43,7 @@ struct DispatcherParts {
   Backstop* backstop = nullptr;  // null: a leg that fails ends the step
   LegBoard* board = nullptr;     // null: one of the dispatcher's own
   StepClock* clock = nullptr;    // null: the steady one
+  Auditor* auditor = nullptr;    // null: nothing is audited
   Waiting waiting = Waiting::kBlock;
 };
 
@@ -54,6 +56,8 @@ class Dispatcher final : public RoutedExperts {
   ~Dispatcher() override;
 
   void begin_step() override;
+  std::uint64_t step() const override { return step_; }
+  std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   // Moves bytes of nodes' batches; for own legs to call between slices.
@@ -129,7 +133,8 @@ class Dispatcher final : public RoutedExperts {
   bool anything_open() const;
   std::size_t range_of(std::uint32_t row) const { return row / ranges_[0].count; }
   void end_layer();
-  void discard();
+  Status audit(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status discard();
   void tell_state(LegWork& work);
   void tell_counters(LegWork& work);
 
@@ -139,6 +144,8 @@ class Dispatcher final : public RoutedExperts {
   Parallel& parallel_;
   const kernels::Ops& ops_;
   Backstop* const backstop_;
+  Auditor* const auditor_;
+  std::uint64_t step_ = 0;
   mutable LegBoard own_board_;
   LegBoard& board_;
   StepClock& clock_;

@@ -25,8 +25,17 @@ Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> faile
   std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
   Status status = collect_own(sums, failed);
   if (status.ok()) status = collect_by_range(sums, failed);
+  const Status audited = audit(sums, failed);
   end_layer();
-  return status;
+  // The verdict is the error to tell: who hears it computes again more than the step.
+  return audited.ok() ? status : audited;
+}
+
+Status Dispatcher::audit(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  if (auditor_ == nullptr) return {};
+  const Status audited = auditor_->collect(sums, failed);
+  for (LegWork& work : work_) tell_state(work);
+  return audited;
 }
 
 // Every ticket is collected even after an error, so that no leg keeps what was borrowed.
@@ -244,11 +253,14 @@ void Dispatcher::end_layer() {
 }
 
 // What was already handed out is collected and thrown away.
-void Dispatcher::discard() {
+Status Dispatcher::discard() {
   std::vector<std::int64_t> sums(n_rows_ * d_model_);
   std::vector<std::uint8_t> failed(n_rows_);
-  (void)collect_own({.data = sums.data(), .d_model = d_model_}, failed);
+  const kernels::SumsView nowhere{.data = sums.data(), .d_model = d_model_};
+  (void)collect_own(nowhere, failed);
+  const Status audited = audit(nowhere, failed);
   end_layer();
+  return audited;
 }
 
 void Dispatcher::tell_state(LegWork& work) {

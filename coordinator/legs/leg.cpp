@@ -74,6 +74,8 @@ Status Leg::take(Ticket, std::size_t, kernels::SumsView, std::span<std::uint8_t>
   return {};
 }
 
+void Leg::take_slots(Ticket, std::span<float>, std::span<std::uint8_t>) { TERRACE_CHECK(false, kNotByRange); }
+
 Status Leg::ticket_status(Ticket) const {
   TERRACE_CHECK(by_range(), kNotByRange);
   return {};

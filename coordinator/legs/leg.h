@@ -35,6 +35,8 @@ struct RowRange {
   std::uint32_t count = 0;
 };
 enum class Priority : std::uint8_t { kDecode, kPrompt };
+// What a leg gives for a batch (docs/numerics.md 5): a sum a row, or, for audits, each pair's own output.
+enum class ReplyForm : std::uint8_t { kSum, kSlots };
 
 // What a leg is asked for: some pairs of one layer. Everything is borrowed from submit() until collect() returns.
 struct LegBatch {
@@ -46,6 +48,7 @@ struct LegBatch {
   std::span<const kernels::Pair> pairs;  // of experts this leg owns; sorted by expert, then row; not empty
   std::span<const RowRange> ranges;      // rising, disjoint; together they hold every row that has a pair
   Priority priority = Priority::kDecode;
+  ReplyForm form = ReplyForm::kSum;  // kSlots: of a leg by range, and one range
   // Owns the rows' memory where they may be needed longer: a leg that was given up may still have to send them, and
   // then keeps this. Null: the rows live until collect() or abandon() returns, and sends that are not through by then
   // end the connection.
@@ -79,10 +82,10 @@ struct LegCounters {
   std::uint64_t skipped = 0;         // batches that were not sent, for the leg was suspect or out
   std::uint64_t late = 0;            // batches past their soft limit
   std::uint64_t refused = 0;         // batches that the leg answered by an error
-  std::uint64_t audited_pairs = 0;
-  std::uint64_t losses = 0;   // sessions that ended as lost
-  std::uint64_t wrongs = 0;   // or as wrong
-  std::uint64_t rejoins = 0;  // sessions after the first
+  std::uint64_t audited_pairs = 0;   // of `pairs`, those computed here too and compared: the sum has ours
+  std::uint64_t losses = 0;          // sessions that ended as lost
+  std::uint64_t wrongs = 0;          // or as wrong
+  std::uint64_t rejoins = 0;         // sessions after the first
   LegCounters& operator+=(const LegCounters& other);
   LegCounters operator-(const LegCounters& before) const;  // what was counted since
 };
@@ -126,6 +129,9 @@ class Leg {
   virtual RangeState range_state(Ticket ticket, std::size_t range) const;
   // Adds the whole range, or, on error, nothing of it: then the answer was no lawful one, and the leg is wrong.
   virtual Status take(Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  // Of a batch of form kSlots, once its range is ready: slots [n_pairs, d_model] is overwritten with each pair's
+  // output, unweighted, in the batch's order; undefined for pairs of failed rows.
+  virtual void take_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed);
   // Why the open ranges of the ticket will never be answered: the leg is out, or it has refused this batch alone.
   virtual Status ticket_status(Ticket ticket) const;
   // From when on others should compute what is missing (docs/architecture.md, failure): measured, never a constant.
@@ -134,6 +140,8 @@ class Leg {
   virtual void set_suspect(Ticket ticket);
   // Ends a ticket, whatever came of it. Answers that come later are dropped; they still clear a suspicion.
   virtual void abandon(Ticket ticket);
+  // An audit has found other bits than ours, or somebody else knows that the leg is of no use: it is out for good.
+  virtual void put_out(LegState, const Error&) {}
   // No step will use this leg again: nothing that it borrowed is read after this.
   virtual void retire() {}
   // Adds what ::poll() should wait for, as long as anything is open.

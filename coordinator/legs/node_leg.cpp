@@ -222,7 +222,7 @@ Status NodeLeg::check_reply(const OpenBatch& open, const wire::ReplyView& reply)
                    fmt::format("its answer to row range {} of batch {} names failed row {}, outside [{}, {})", index,
                                open.sequence, row, range.first, range.first + range.count));
   std::span<const std::byte> packed = reply.sums;
-  for (std::uint32_t row = 0; row < range.count; ++row) {
+  for (std::uint32_t row = 0; reply.form == wire::ReplyForm::kSum && row < range.count; ++row) {
     const auto bytes = wire::check_packed_row(packed, options_.limits.d_model);
     if (!bytes.ok())
       return bytes.error().in(fmt::format("its answer to row range {} of batch {}", index, open.sequence));
@@ -331,7 +331,8 @@ RangeState NodeLeg::range_state(Ticket ticket, std::size_t range) const {
 Status NodeLeg::take(Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   OpenBatch& open = must_find(ticket);
   OpenRange& taken = open.callers_ranges[range];
-  TERRACE_CHECK(taken.state == RangeState::kReady, "take() of a range that is not ready");
+  TERRACE_CHECK(taken.state == RangeState::kReady && open.info.form == wire::ReplyForm::kSum,
+                "take() of a range that is not ready, or has no sums");
   TERRACE_CHECK(sums.d_model == options_.limits.d_model, "sums of another width than the node's rows");
   HeldReply& reply = open.replies[taken.travels_as];
   const wire::RowRange rows = open.ranges[taken.travels_as];
@@ -346,6 +347,20 @@ Status NodeLeg::take(Ticket ticket, std::size_t range, kernels::SumsView sums, s
   lane_of(open).lane->release(reply.bytes);
   reply = {};
   return {};
+}
+
+void NodeLeg::take_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) {
+  OpenBatch& open = must_find(ticket);
+  TERRACE_CHECK(open.ranges.size() == 1 && open.info.form == wire::ReplyForm::kSlots && open.n_answered == 1,
+                "take_slots() of a batch that has none, or not yet");
+  HeldReply& reply = open.replies[0];
+  TERRACE_CHECK(slots.size() == reply.view.slots.size(), "one slot of d_model values a pair");
+  std::copy(reply.view.slots.begin(), reply.view.slots.end(), slots.begin());
+  for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
+  for (OpenRange& range : open.callers_ranges) range.state = RangeState::kClosed;
+  lane_of(open).lane->release(reply.bytes);
+  reply = {};
+  counters_.audited_pairs += open.pairs.size();
 }
 
 Status NodeLeg::ticket_status(Ticket ticket) const {

@@ -63,6 +63,7 @@ class NodeLeg final : public Leg {
   bool by_range() const override { return true; }
   RangeState range_state(Ticket ticket, std::size_t range) const override;
   Status take(Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  void take_slots(Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override;
   Status ticket_status(Ticket ticket) const override;
   StepClock::TimePoint soft_limit(Ticket ticket) const override;
   void set_suspect(Ticket ticket) override;
@@ -71,8 +72,7 @@ class NodeLeg final : public Leg {
   void add_waits(std::vector<pollfd>& entries) override;
   const Error* why_out() const override { return out_ ? &*out_ : nullptr; }
 
-  // An audit has found other bits than ours, or somebody else knows that the node is of no use: it is out.
-  void put_out(LegState state, const Error& why) { (void)out(state, why); }
+  void put_out(LegState state, const Error& why) override { (void)out(state, why); }
   const SoftLimits& limits() const { return limits_; }
 
   // Goodbye to the node.

@@ -93,7 +93,7 @@ void OpenBatch::fill(const LegBatch& batch, std::uint32_t d_model) {
   info.n_rows = static_cast<std::uint32_t>(row_of.size());
   info.n_pairs = static_cast<std::uint32_t>(pairs.size());
   info.n_ranges = static_cast<std::uint32_t>(ranges.size());
-  info.form = wire::ReplyForm::kSum;
+  info.form = batch.form == ReplyForm::kSum ? wire::ReplyForm::kSum : wire::ReplyForm::kSlots;
   info.priority = batch.priority == Priority::kDecode ? wire::Priority::kDecode : wire::Priority::kPrompt;
   info.gate_class = batch.gate_rows.activation;
   info.up_class = batch.up_rows.activation;

@@ -27,10 +27,15 @@ class RoutedExperts {
   virtual ~RoutedExperts() = default;
   // A step begins: who computes what may be another than before it, and stays until the next one begins.
   virtual void begin_step() {}
+  // The number of the step that began last, from 1.
+  virtual std::uint64_t step() const { return 0; }
+  // After collect() said kUncertain: what this step and later ones gave may be wrong.
+  virtual std::uint64_t uncertain_since() const { return 0; }
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
   // not finite, the rest of failed stays. An error (nobody is left who can compute an expert) ends the step.
+  // kUncertain: an audit found that a node computes wrong; the node is out, and the text names it.
   virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
 };
 

@@ -204,6 +204,8 @@ TEST_P(WireBytes, BenchPrintsWhatTheArithmeticSays) {
                                                   file.string(),
                                                   "--node",
                                                   node.address(),
+                                                  "--audit",
+                                                  "0",
                                                   "--share",
                                                   spec,
                                                   "--batch",

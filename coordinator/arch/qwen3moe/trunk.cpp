@@ -122,6 +122,8 @@ class Qwen3MoeTrunk final : public Trunk {
   void close_stream(StreamId stream) override { streams_.close(stream); }
   std::uint32_t length(StreamId stream) const override { return streams_.length(stream); }
   void set_trace(TraceFn trace) override { trace_ = std::move(trace); }
+  std::uint64_t last_step() const override { return experts_.step(); }
+  std::uint64_t uncertain_since() const override { return experts_.uncertain_since(); }
 
   Result<StepResult> step(std::span<const StepRow> rows) override;
 
@@ -180,6 +182,7 @@ Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
   begin(rows);
   if (rows.empty()) return {};
   experts_.begin_step();
+  cache_.set_step(experts_.step());
   embed(rows);
   attention_.begin(rows);
   for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer) {

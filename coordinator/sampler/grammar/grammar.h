@@ -99,6 +99,8 @@ class GrammarState {
   //   kOutOfMemory      as above
   Status accept(std::int32_t token);
 
+  // To the beginning of the text.
+  void restart();
   // Whether the text so far is complete: end tokens are allowed.
   bool may_end() const;
   // Whether it is complete and nothing may follow: the caller may end the stream without asking the model.

@@ -81,6 +81,12 @@ Status GrammarState::accept(std::int32_t token) {
   return {};
 }
 
+void GrammarState::restart() {
+  leave();
+  place_ = follower_->begin();
+  ended_ = false;
+}
+
 bool GrammarState::may_end() const { return follower_->may_end(*place_); }
 
 bool GrammarState::must_end() const { return follower_->must_end(*place_); }

@@ -8,14 +8,17 @@ namespace terrace::serve::api {
 
 AnswerBase::AnswerBase(AnswerSetup setup) : setup_(std::move(setup)), created_(setup_.context->unix_seconds()) {
   choices_.resize(setup_.seeds.size());
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    choices_[i].index = i;
-    choices_[i].n_prompt = static_cast<std::uint32_t>(setup_.prompts[i / n_choices()].ids.size());
-    if (!setup_.form) continue;
-    choices_[i].parser = setup_.form->family->make(setup_.form->parser);
-    std::vector<Delta> none;  // what the prompt has begun settles nothing yet
-    choices_[i].parser->push(setup_.form->begun, none);
-  }
+  for (std::size_t i = 0; i < choices_.size(); ++i) start_choice(choices_[i], i);
+}
+
+void AnswerBase::start_choice(Choice& choice, std::size_t index) const {
+  choice = {};
+  choice.index = index;
+  choice.n_prompt = static_cast<std::uint32_t>(setup_.prompts[index / n_choices()].ids.size());
+  if (!setup_.form) return;
+  choice.parser = setup_.form->family->make(setup_.form->parser);
+  std::vector<Delta> none;  // what the prompt has begun settles nothing yet
+  choice.parser->push(setup_.form->begun, none);
 }
 
 std::string_view AnswerBase::content_type() const {
@@ -120,6 +123,14 @@ Output AnswerBase::on_piece(std::size_t index, const Piece& piece, const Timings
   if (ask().stream) out.bytes = piece_events(choice, piece.text, deltas, so_far);
   close_if_due(choice, so_far, out);
   return sent(std::move(out));
+}
+
+// Of a choice that has ended nobody will tell again; it may be no more certain than this one.
+Output AnswerBase::on_restart(std::size_t index, const Error& why) {
+  if (finished_ || choices_[index].ended) return {};
+  if (n_ended_ > 0) return fail(to_http(why));
+  start_choice(choices_[index], index);
+  return {};
 }
 
 Output AnswerBase::on_end(std::size_t index, const End& end) {

@@ -42,6 +42,7 @@ class AnswerBase : public Answer {
  public:
   Output on_progress(std::size_t index, const PromptProgress& progress) final;
   Output on_piece(std::size_t index, const Piece& piece, const Timings& so_far) final;
+  Output on_restart(std::size_t index, const Error& why) final;
   Output on_end(std::size_t index, const End& end) final;
   Output on_error(std::size_t index, const Error& error) final;
   int status() const final { return status_; }
@@ -108,6 +109,7 @@ class AnswerBase : public Answer {
   virtual std::string segment_id(Delta::Kind) const { return {}; }
 
  private:
+  void start_choice(Choice& choice, std::size_t index) const;
   void note_tokens(Choice& choice, const Piece& piece) const;
   void note_deltas(Choice& choice, std::vector<Delta>& deltas) const;
   void close_if_due(Choice& choice, const Timings& so_far, Output& out) const;

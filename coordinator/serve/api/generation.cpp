@@ -65,6 +65,7 @@ Request make_request(const AnswerSetup& setup, std::size_t index) {
   request.n_probs = ask.logprobs ? std::max(ask.n_probs, 1U) : 0;
   request.reuse_prefix = ask.cache_prompt;
   request.slot = ask.slot;
+  request.streamed = ask.stream;
   request.progress = ask.stream && ask.return_progress;
   request.note = std::make_shared<const std::string>(dump(generation_settings(ask, request.sampling.seed, true)));
   return request;

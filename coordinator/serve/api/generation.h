@@ -51,6 +51,7 @@ class Answer {
   // further events (of requests that the caller has cancelled) and gives nothing.
   virtual Output on_progress(std::size_t index, const PromptProgress& progress) = 0;
   virtual Output on_piece(std::size_t index, const Piece& piece, const Timings& so_far) = 0;
+  virtual Output on_restart(std::size_t index, const Error& why) = 0;
   virtual Output on_end(std::size_t index, const End& end) = 0;
   // Ends the whole answer, with the other requests of it (the caller cancels them). Before the first byte it is a plain
   // HTTP error; later, an error event is the last of the stream. Also for an error of submit().

@@ -103,6 +103,8 @@ void add_cache(const SchedulerStatus& status, Families& out) {
             status.cache_budget);
   out.gauge("terrace_resting_sequences", "Ended sequences that are kept for reuse.", status.resting_sequences);
   out.counter("terrace_evictions_total", "Kept sequences that made room.", status.counters.evictions);
+  out.counter("terrace_roll_backs_total", "Steps after which streams computed again what a wrong node had a part in.",
+              status.counters.roll_backs);
   out.counter("terrace_preemptions_total", "Streams that gave their memory back and were computed again.",
               status.counters.preemptions);
 }

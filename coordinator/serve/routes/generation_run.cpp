@@ -81,6 +81,9 @@ class PartListener final : public Listener {
   void on_piece(const Piece& piece, const Timings& so_far) override {
     run_->on(index_, [&](api::Answer& answer) { return answer.on_piece(index_, piece, so_far); });
   }
+  void on_restart(const Error& why) override {
+    run_->on(index_, [&](api::Answer& answer) { return answer.on_restart(index_, why); });
+  }
   void on_end(const End& end) override {
     run_->ended(index_);
     run_->on(index_, [&](api::Answer& answer) { return answer.on_end(index_, end); });

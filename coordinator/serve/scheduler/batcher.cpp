@@ -15,7 +15,8 @@ Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
       chunk_rows_(options.chunk_rows),
       keeps_(options.resting_bytes > 0),
       slots_(options.slots),
-      resting_(parts.trunk, options.resting_bytes) {
+      resting_(parts.trunk, options.resting_bytes),
+      on_roll_back_(options.on_roll_back) {
   by_age_.reserve(slots_.size());
   prompts_.reserve(slots_.size());
   choices_.reserve(slots_.size());
@@ -110,6 +111,7 @@ void Batcher::fail(Slot& slot, const Error& error, bool keep) {
 void Batcher::release(Slot& slot, bool keep) {
   const std::unique_ptr<Run> run = std::move(slot.run);
   ended_.push_back(run->id());
+  last_steps_[n_last_steps_++ % last_steps_.size()] = run->last_step();
   --n_running_;
   if (std::exchange(slot.preempted, false)) --n_preempted_;
   room_again_ = true;
@@ -189,7 +191,17 @@ Result<Sequence> Batcher::snapshot(std::uint32_t slot) {
   }
   if (copy.tokens.empty()) return Error(ErrorCode::kNotFound, fmt::format("slot {} holds no tokens", slot));
   TERRACE_ASSIGN_OR_RETURN(copy.stream, trunk_.fork_stream(*stream, static_cast<std::uint32_t>(copy.tokens.size())));
+  ++n_snapshots_;
   return copy;
+}
+
+// Nobody has cut it meanwhile, as its bytes were being read.
+bool Batcher::close_snapshot(const Sequence& sequence) {
+  const bool certain = !uncertain_ || trunk_.forget_since(sequence.stream, *uncertain_) == sequence.tokens.size();
+  trunk_.close_stream(sequence.stream);
+  n_snapshots_ -= 1;
+  if (n_snapshots_ == 0) uncertain_.reset();
+  return certain;
 }
 
 Result<arch::StreamId> Batcher::make_room_for(std::uint32_t positions) {

@@ -2,7 +2,9 @@
 // scheduler.h says of steps, reuse, sequences, memory and errors is done here.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,6 +58,8 @@ class Batcher {
   // resting_bytes. On error the stream is closed.
   Status adopt(std::uint32_t slot, Sequence sequence);
   void close(arch::StreamId stream) { trunk_.close_stream(stream); }
+  // Closes a snapshot. False: what it held has proved not to be certain since.
+  bool close_snapshot(const Sequence& sequence);
   // kBusy. How many tokens were forgotten.
   Result<std::uint32_t> erase(std::uint32_t slot);
 
@@ -96,6 +100,8 @@ class Batcher {
   void choose_tokens(std::span<const float> logits);
   void take_token(Slot& slot, Clock::time_point now);
   void fail_step(const Error& error);
+  void roll_back(const Error& why);
+  std::size_t ended_since(std::uint64_t step) const;
   void finish(Slot& slot, EndReason reason);
   void fail(Slot& slot, const Error& error, bool keep);
   void release(Slot& slot, bool keep);
@@ -109,11 +115,16 @@ class Batcher {
   bool keeps_;  // sequences for reuse
   std::vector<Slot> slots_;
   RestingSequences resting_;
+  std::uint32_t n_snapshots_ = 0;
+  std::optional<std::uint64_t> uncertain_;  // since which step, where that was found while there was a snapshot
   std::uint32_t n_running_ = 0;
   std::uint32_t n_preempted_ = 0;
   bool room_again_ = false;  // a stream has ended since one was preempted, and no one has taken its room yet
   std::uint64_t next_age_ = 1;
   std::vector<RequestId> ended_, taken_;
+  std::array<std::uint64_t, 1024> last_steps_{};  // of the replies that ended last, in no order
+  std::size_t n_last_steps_ = 0;                  // that were ever put there
+  std::function<void(const Error&, std::size_t)> on_roll_back_;
 
   // Of the step; kept for their memory.
   std::vector<Slot*> by_age_;  // those that run

@@ -17,6 +17,7 @@ void Batcher::take_step() {
   const auto begin = Clock::now();
   const Result<arch::StepResult> result = run_rows();
   const auto end = Clock::now();
+  if (!result.ok() && result.error().code() == ErrorCode::kUncertain) return roll_back(result.error());
   if (!result.ok()) return fail_step(result.error());
   told_.step_error.reset();
   take_results(*result, begin, end);
@@ -208,7 +209,7 @@ void Batcher::take_token(Slot& slot, Clock::time_point now) {
   Run& run = *slot.run;
   const bool is_first = run.made() == 0;
   const auto before = is_first ? run.submitted() : run.last_event();
-  const Result<std::optional<EndReason>> reason = run.take_token(now);
+  const Result<std::optional<EndReason>> reason = run.take_token(now, trunk_.last_step());
   if (!reason.ok()) return fail(slot, reason.error(), true);
   ++told_.counters.tokens;
   (is_first ? told_.first_token_seconds : told_.token_seconds).add(ms_between(before, now) / 1000);
@@ -223,6 +224,30 @@ void Batcher::fail_step(const Error& error) {
   told_.step_error = error;
   for (Slot* slot : by_age_)
     if (slot->n_rows > 0) fail(*slot, error, true);
+}
+
+// A node was found to compute wrong. The steps that follow compute again what is cut here.
+void Batcher::roll_back(const Error& why) {
+  ++told_.counters.roll_backs;
+  const std::uint64_t since = trunk_.uncertain_since();
+  if (on_roll_back_) on_roll_back_(why, ended_since(since));
+  if (n_snapshots_ > 0) uncertain_ = std::min(since, uncertain_.value_or(since));
+  resting_.forget_since(since);
+  for (Slot* slot : by_age_) {
+    const Status goes_on = slot->run->roll_back(since, why);
+    if (slot->stream) {
+      const auto most = static_cast<std::uint32_t>(slot->run->tokens().size() - 1);  // the last one's logits are wanted
+      if (trunk_.forget_since(*slot->stream, since) > most) trunk_.truncate(*slot->stream, most);
+    }
+    if (!goes_on.ok()) fail(*slot, goes_on.error(), true);
+  }
+}
+
+// Of the last so many.
+std::size_t Batcher::ended_since(std::uint64_t step) const {
+  const auto n = static_cast<std::ptrdiff_t>(std::min(n_last_steps_, last_steps_.size()));
+  return static_cast<std::size_t>(
+      std::count_if(last_steps_.begin(), last_steps_.begin() + n, [&](std::uint64_t last) { return last >= step; }));
 }
 
 void Batcher::count_step(Clock::time_point begin, Clock::time_point end) {

@@ -39,6 +39,8 @@ struct Request {
   bool progress = false;                            // on_prompt_progress() is wanted
   // Kept with the request and told by status() while it has a slot; the caller's own (its settings, as text).
   std::shared_ptr<const std::string> note;
+  // Pieces leave for the client as they are told, and cannot be taken back: such a request gets no on_restart().
+  bool streamed = true;
   bool hash_logits = false;  // XXH3-64 of each token's logits (Token::logits_xxh3)
   // Whose request it is, for the queue's fairness: clients take turns, each one's requests stay in order. All without a
   // name are one client.
@@ -107,9 +109,12 @@ class Listener {
   virtual void on_prompt_progress(const PromptProgress&) {}
   // `so_far`: of the request including this piece.
   virtual void on_piece(const Piece& piece, const Timings& so_far) = 0;
+  // What was told in pieces is void (`why`: a node was found to compute wrong), and is told again from the beginning.
+  virtual void on_restart(const Error&) {}
   virtual void on_end(const End& end) = 0;
   // The request cannot go on: a value that is not finite (kNotFinite, this stream alone), no memory for it
-  // (kOutOfMemory), or a step that failed (a leg's error; all its streams). Work may have been done: `so_far` tells.
+  // (kOutOfMemory), a step that failed (a leg's error; all its streams), or pieces of a streamed reply that are not
+  // certain (kUncertain names the position from which on). Work may have been done: `so_far` tells.
   virtual void on_error(const Error& error, const Timings& so_far) = 0;
 };
 

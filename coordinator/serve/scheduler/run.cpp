@@ -1,5 +1,6 @@
 #include "coordinator/serve/scheduler/run.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -29,8 +30,9 @@ Run::Run(std::unique_ptr<Job> job, const RunParts& parts, Clock::time_point now)
       started_(now),
       first_token_(now),
       last_event_(now) {
-  tokens_.reserve(tokens_.size() + std::min<std::uint64_t>({job_->request.max_tokens, parts.context, kTokensSetAside}) +
-                  1);
+  const auto room = std::min<std::uint64_t>({job_->request.max_tokens, parts.context, kTokensSetAside}) + 1;
+  tokens_.reserve(tokens_.size() + room);
+  made_in_.reserve(room);
   timings_.queue_ms = ms_between(job_->submitted, now);
 }
 
@@ -67,7 +69,7 @@ Status Run::try_choose(std::span<const float> logits, sampler::SamplerMemory& me
   return sampler::find_logprobs(logits, chosen_.id, request.n_probs, parts_.ops, logprobs_);
 }
 
-Result<std::optional<EndReason>> Run::take_token(Clock::time_point now) {
+Result<std::optional<EndReason>> Run::take_token(Clock::time_point now, std::uint64_t step) {
   TERRACE_RETURN_IF_ERROR(choice_);
   if (job_->grammar) TERRACE_RETURN_IF_ERROR(job_->grammar->accept(chosen_.id));
   if (made() == 0) {
@@ -75,6 +77,7 @@ Result<std::optional<EndReason>> Run::take_token(Clock::time_point now) {
     first_token_ = now;
   }
   tokens_.push_back(chosen_.id);
+  made_in_.push_back(step);
   ++timings_.predicted_n;
   timings_.predicted_ms = ms_between(first_token_, now);
   last_event_ = now;
@@ -82,6 +85,39 @@ Result<std::optional<EndReason>> Run::take_token(Clock::time_point now) {
   const std::optional<EndReason> reason = add(chosen_.id, text);
   job_->listener->on_piece({text, {&chosen_, 1}}, timings_);
   return reason;
+}
+
+Status Run::roll_back(std::uint64_t since, const Error& why) {
+  const auto certain = static_cast<std::size_t>(std::ranges::lower_bound(made_in_, since) - made_in_.begin());
+  if (certain == made_in_.size()) return {};
+  const Request& request = job_->request;
+  if (request.streamed)
+    return Error(ErrorCode::kUncertain,
+                 fmt::format("{}; the reply is not certain from position {} (its token {}) on and ends here",
+                             why.text(), prompt_tokens_ + certain, certain + 1));
+  // What was told of their logits is not kept: with it, all of the reply is chosen again.
+  const bool tells_logits = request.n_probs > 0 || request.hash_logits;
+  return tell_again(tells_logits ? 0 : certain, why);
+}
+
+// The reply from its beginning, as far as its first n_tokens; it had no end within them.
+Status Run::tell_again(std::size_t n_tokens, const Error& why) {
+  const Request& request = job_->request;
+  tokens_.resize(prompt_tokens_ + n_tokens);
+  made_in_.resize(n_tokens);
+  timings_.predicted_n = 0;
+  job_->listener->on_restart(why);
+  TERRACE_ASSIGN_OR_RETURN(
+      job_->output, text::TextOutput::make(parts_.tokenizer, {.special = request.control_as_text}, request.stops));
+  if (job_->grammar) job_->grammar->restart();
+  for (std::size_t i = 0; i < n_tokens; ++i) {
+    const Token token{.id = tokens_[prompt_tokens_ + i]};
+    if (job_->grammar) TERRACE_RETURN_IF_ERROR(job_->grammar->accept(token.id));
+    ++timings_.predicted_n;
+    const text::StopMatcher::Output out = job_->output.push(token.id);
+    job_->listener->on_piece({out.text, {&token, 1}}, timings_);
+  }
+  return {};
 }
 
 std::optional<EndReason> Run::add(std::int32_t token, std::string_view& text) {

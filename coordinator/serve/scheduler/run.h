@@ -55,14 +55,21 @@ class Run {
 
   // Chooses the next token from its logits, and its log-probabilities. `memory`: nobody else's meanwhile.
   void choose(std::span<const float> logits, sampler::SamplerMemory& memory);
-  // Takes what choose() chose: its piece goes to the listener. A reason: the run is over. Errors are choose()'s.
-  Result<std::optional<EndReason>> take_token(Clock::time_point now);
+  // Takes what choose() chose of step `step`: its piece goes to the listener. A reason: the run is over. Errors are
+  // choose()'s.
+  Result<std::optional<EndReason>> take_token(Clock::time_point now, std::uint64_t step);
+  // The last step that made a token; 0: none did.
+  std::uint64_t last_step() const { return made_in_.empty() ? 0 : made_in_.back(); }
+  // What steps since `since` gave may be wrong, as `why` says: their tokens are forgotten, and the listener is told the
+  // rest again. kUncertain: the request is streamed, and such tokens have been told; the run is as it was.
+  Status roll_back(std::uint64_t since, const Error& why);
 
   // The last event; `slot`: empty where it never had one.
   void end(EndReason reason, std::optional<std::uint32_t> slot, std::uint32_t stored_tokens);
   void fail(const Error& error);
 
  private:
+  Status tell_again(std::size_t n_tokens, const Error& why);
   Status try_choose(std::span<const float> logits, sampler::SamplerMemory& memory);
   // The text that the token makes certain, and whether the run is over.
   std::optional<EndReason> add(std::int32_t token, std::string_view& text);
@@ -71,6 +78,7 @@ class Run {
   const RunParts& parts_;
   sampler::Sampler sampler_;
   std::vector<std::int32_t> tokens_;
+  std::vector<std::uint64_t> made_in_;  // the step of each token behind the prompt
   std::uint32_t prompt_tokens_;
   bool begun_ = false;
   Clock::time_point started_, first_token_, last_event_;

@@ -269,8 +269,16 @@ Result<Scheduler::SlotFileResult> ThreadedScheduler::save_slot(std::uint32_t slo
   const kv::Cache& cache = parts_.trunk.cache();
   const auto written = write_slot_file(file, identity(), sequence.tokens,
                                        [&](std::size_t i) { return cache.stored(sequence.stream, i); });
-  between_steps([&] { return batcher_.close(sequence.stream), true; });
+  const bool certain = between_steps([&] { return batcher_.close_snapshot(sequence); });
   if (!written.ok()) return written.error();
+  if (!certain) {
+    std::error_code ignored;
+    std::filesystem::remove(file, ignored);
+    return Error(ErrorCode::kUncertain,
+                 fmt::format("slot {}: a node that had a part in its tokens was found to compute wrong while they were "
+                             "saved; save it again",
+                             slot));
+  }
   return SlotFileResult{static_cast<std::uint32_t>(sequence.tokens.size()), *written, ms_between(begin, Clock::now())};
 }
 

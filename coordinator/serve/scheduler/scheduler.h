@@ -18,6 +18,9 @@
 //            When a step finds no block, resting sequences go first; then the youngest running stream gives its blocks
 //            back, waits until another stream has ended, and computes its tokens again: its client sees a pause and
 //            the same bits. So no stream that runs ends for lack of memory that others took.
+// Audits     Where a step says kUncertain (a node was found to compute wrong, and is out), sequences are cut to what is
+//            certain, kept ones too, and streams compute the rest again: their tokens are those of a run without the
+//            node. A streamed reply that has told a token which is not certain ends with an error.
 // Errors     A row that is not finite ends its own stream. A step that fails (a leg's error) ends the streams that had
 //            rows in it, is told by status() until a step works again, and the scheduler goes on.
 //
@@ -54,6 +57,9 @@ struct SchedulerOptions {
   std::uint64_t resting_bytes = std::uint64_t{1} << 30;
   // The model's manifest hash or another name of its bytes: saved slots are restored into the same model only.
   std::string model_hash;
+  // Called on the scheduler's thread when a node was found to compute wrong, which `why` tells: n_ended replies that
+  // ended before are not certain. May be empty.
+  std::function<void(const Error& why, std::size_t n_ended)> on_roll_back;
   // Called first on the scheduler's thread; what it gives lives until the thread ends (a ThreadAffinity, say).
   std::function<std::shared_ptr<void>()> on_thread;
 };
@@ -100,7 +106,8 @@ class Scheduler {
     double ms = 0;
   };
   // Writes the sequence of an idle or running slot, as it is now, to a file (slot_file.h), which is replaced in one
-  // piece. kNotFound: the slot holds nothing. kInvalidArgument: no such slot. kIo.
+  // piece. kNotFound: the slot holds nothing. kInvalidArgument: no such slot. kIo. kUncertain: meanwhile a node was
+  // found to compute wrong that had a part in it; there is no file.
   virtual Result<SlotFileResult> save_slot(std::uint32_t slot, const std::filesystem::path& file) = 0;
   // The slot's sequence becomes the file's. kBusy: the slot runs a request. kCorrupt, kUnsupported (another version),
   // kRefused (of another model or cache type), kContextFull, kOutOfMemory, kIo, kNotFound: the slot keeps what it had.

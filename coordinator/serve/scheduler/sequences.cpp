@@ -36,6 +36,14 @@ void RestingSequences::forget_slot(std::uint32_t slot) {
     if (sequences_[i].slot == slot) forget(i);
 }
 
+void RestingSequences::forget_since(std::uint64_t step) {
+  for (std::size_t i = sequences_.size(); i-- > 0;) {
+    const std::uint32_t certain = trunk_.forget_since(sequences_[i].stream, step);
+    sequences_[i].tokens.resize(certain);
+    if (certain == 0) forget(i);
+  }
+}
+
 bool RestingSequences::evict() {
   if (sequences_.empty()) return false;
   forget(static_cast<std::size_t>(std::ranges::min_element(sequences_, {}, &Sequence::last_used) - sequences_.begin()));

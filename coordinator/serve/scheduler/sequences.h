@@ -39,6 +39,8 @@ class RestingSequences {
   // The slot's last sequence is no longer a slot's.
   void leave_slot(std::uint32_t slot);
   void forget_slot(std::uint32_t slot);
+  // Cuts each at its first position that was computed in `step` or later: Trunk::forget_since().
+  void forget_since(std::uint64_t step);
   // Forgets the least recently used. False: there is none.
   bool evict();
 

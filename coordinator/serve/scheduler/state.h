@@ -51,6 +51,7 @@ struct Counters {
   std::uint64_t rows = 0;            // of all steps
   std::uint64_t busy_slots = 0;      // sum over steps
   std::uint64_t preemptions = 0;     // streams that gave their memory back and computed again
+  std::uint64_t roll_backs = 0;      // steps after which streams computed again what a wrong node had a part in
   std::uint64_t evictions = 0;       // sequences that were kept for reuse and made room
   double prompt_seconds = 0;         // of steps with rows of prompts
   double decode_seconds = 0;         // of steps without

@@ -3,6 +3,7 @@
 namespace terrace::serve {
 
 Result<legs::Ticket> TracedLeg::submit(const legs::LegBatch& batch) {
+  if (batch.form == legs::ReplyForm::kSlots) return leg_.submit(batch);
   const std::int64_t begin = recorder_.now();
   computed_before_ = leg_.counters().compute_us;
   auto ticket = leg_.submit(batch);
@@ -16,6 +17,7 @@ Result<legs::Ticket> TracedLeg::submit(const legs::LegBatch& batch) {
             .rows = batch.n_rows,
             .pairs = batch.pairs.size()};
   if (!ticket.ok()) recorder_.record(batch_);  // nobody will collect it
+  if (ticket.ok()) ticket_ = *ticket;
   return ticket;
 }
 
@@ -37,6 +39,7 @@ Status TracedLeg::collect(legs::Ticket ticket, kernels::SumsView sums, std::span
 // begin of its own.
 void TracedLeg::abandon(legs::Ticket ticket) {
   leg_.abandon(ticket);
+  if (ticket != ticket_) return;
   const std::int64_t begin = batch_.end_ns;  // of submit()
   batch_.end_ns = recorder_.now();
   recorder_.record({.kind = TraceSpan::Kind::kCollect,

@@ -42,6 +42,10 @@ class TracedLeg final : public legs::Leg {
   Status take(legs::Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed) override {
     return leg_.take(ticket, range, sums, failed);
   }
+  void take_slots(legs::Ticket ticket, std::span<float> slots, std::span<std::uint8_t> failed) override {
+    leg_.take_slots(ticket, slots, failed);
+  }
+  void put_out(legs::LegState state, const Error& why) override { leg_.put_out(state, why); }
   Status ticket_status(legs::Ticket ticket) const override { return leg_.ticket_status(ticket); }
   legs::StepClock::TimePoint soft_limit(legs::Ticket ticket) const override { return leg_.soft_limit(ticket); }
   void set_suspect(legs::Ticket ticket) override { leg_.set_suspect(ticket); }
@@ -56,6 +60,7 @@ class TracedLeg final : public legs::Leg {
   TraceRecorder& recorder_;
   const std::uint32_t track_;
   TraceSpan batch_;                    // the open one
+  legs::Ticket ticket_ = 0;            // of it; audits have others, and no span
   std::uint64_t computed_before_ = 0;  // compute_us when it was submitted
 };
 
@@ -74,6 +79,8 @@ class TracedTrunk final : public arch::Trunk {
   void close_stream(arch::StreamId stream) override { trunk_.close_stream(stream); }
   std::uint32_t length(arch::StreamId stream) const override { return trunk_.length(stream); }
   Result<arch::StepResult> step(std::span<const arch::StepRow> rows) override;
+  std::uint64_t last_step() const override { return trunk_.last_step(); }
+  std::uint64_t uncertain_since() const override { return trunk_.uncertain_since(); }
   kv::Cache& cache() override { return trunk_.cache(); }
   void set_trace(arch::TraceFn trace) override { trunk_.set_trace(std::move(trace)); }
 

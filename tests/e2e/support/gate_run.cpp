@@ -50,6 +50,7 @@ GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std
   request.batch = batch;
   request.sampling.temperature = 0;
   request.hash_logits = true;
+  request.text_at_end = true;
   const app::Generation made = must(app::generate(engine, request, [](std::string_view) { return Status(); }));
 
   GateRun run;

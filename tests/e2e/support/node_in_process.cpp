@@ -17,8 +17,8 @@ std::unique_ptr<node::SessionTable> make_sessions(arena::SlabStore& store, const
 }  // namespace
 
 NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits, Waiting waiting,
-                             const node::DataServerOptions& data, const std::string& host)
-    : ops_(must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
+                             const node::DataServerOptions& data, const std::string& host, const kernels::Ops* ops)
+    : ops_(ops != nullptr ? *ops : must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
       store_({kBudget, {}}),
       sessions_(make_sessions(store_, limits)),
       loader_(nullptr, Logger::silent()),

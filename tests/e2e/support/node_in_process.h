@@ -18,10 +18,11 @@ namespace terrace::test {
 
 class NodeInProcess {
  public:
-  // `transport` is borrowed; throws when it cannot start. host: where both ports are, which the system chooses.
+  // `transport` is borrowed; throws when it cannot start. host: where both ports are, which the system chooses. ops: what
+  // it computes with, for a node that computes wrong; null: this machine's.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
                 Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
-                const std::string& host = "127.0.0.1");
+                const std::string& host = "127.0.0.1", const kernels::Ops* ops = nullptr);
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC

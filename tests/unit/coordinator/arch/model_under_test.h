@@ -56,8 +56,17 @@ class Tap final : public legs::RoutedExperts {
   // The n-th submit from now fails with kPeerGone; 0: none.
   void fail_submit(std::uint32_t nth) { fail_in_ = nth; }
   legs::Priority last_priority() const { return last_priority_; }
+  // A node that computes wrong from step `first` on, and is found out in step `found`; its last clean audit was in step
+  // `clean` <= first.
+  void go_wrong(std::uint64_t clean, std::uint64_t first, std::uint64_t found) {
+    clean_ = clean;
+    first_wrong_ = first;
+    found_in_ = found;
+  }
 
   void begin_step() override { experts_.begin_step(); }
+  std::uint64_t step() const override { return experts_.step(); }
+  std::uint64_t uncertain_since() const override { return clean_; }
 
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
@@ -65,11 +74,17 @@ class Tap final : public legs::RoutedExperts {
     return experts_.submit(routed);
   }
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
-    return experts_.collect(sums, failed);
+    TERRACE_RETURN_IF_ERROR(experts_.collect(sums, failed));
+    if (step() < first_wrong_ || step() > found_in_) return {};
+    if (step() == found_in_) return Error(ErrorCode::kUncertain, "box1:9000: computes wrong");
+    for (std::size_t row = 0; row < failed.size(); ++row) sums.row(row)[0] += std::int64_t{1} << sums.shift;
+    return {};
   }
 
  private:
   legs::RoutedExperts& experts_;
+  std::uint64_t clean_ = 0;
+  std::uint64_t first_wrong_ = 0, found_in_ = 0;
   std::uint32_t fail_in_ = 0;
   legs::Priority last_priority_ = legs::Priority::kDecode;
 };

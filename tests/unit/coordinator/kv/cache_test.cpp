@@ -275,5 +275,50 @@ TEST(KvCacheShape, ClearBeyond_LeavesWhatIsStored) {
     }
 }
 
+// ---- steps
+// -----------------------------------------------------------------------------------------------------------
+
+void store(Cache& cache, std::uint32_t stream, std::uint32_t positions, std::uint64_t step) {
+  ASSERT_TRUE(cache.reserve(stream, positions).ok());
+  cache.set_step(step);
+  cache.commit(stream, positions);
+}
+
+TEST(KvCache, ForgetSince_CutsAtTheFirstPositionOfTheStepAndFreesBlocks) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  store(cache, stream, 40, 3);
+  store(cache, stream, 41, 4);
+  store(cache, stream, 90, 6);
+  EXPECT_EQ(cache.forget_since(stream, 7), 90u);
+  EXPECT_EQ(cache.forget_since(stream, 5), 41u);
+  EXPECT_EQ(cache.length(stream), 41u);
+  EXPECT_EQ(cache.bytes_in_use(), Cache::blocks_for(41) * kShape.block_bytes());
+  store(cache, stream, 50, 9);  // goes on from there
+  EXPECT_EQ(cache.forget_since(stream, 5), 41u);
+  EXPECT_EQ(cache.forget_since(stream, 3), 0u);
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
+TEST(KvCache, ForkAndItsCopy_RememberWhoseStepsTheyHold) {
+  Cache cache(kShape, kContext, 3);
+  const auto first = *cache.open();
+  store(cache, first, 35, 2);
+  store(cache, first, 40, 5);
+  const auto fork = *cache.fork(first, 38);
+  store(cache, fork, 44, 8);  // in a copy of the second block
+  EXPECT_EQ(cache.forget_since(fork, 5), 35u);
+  EXPECT_EQ(cache.length(first), 40u);
+  EXPECT_EQ(cache.forget_since(first, 5), 35u);
+}
+
+TEST(KvCache, ForgetSince_LeavesReservedRoomOfACertainStream) {
+  Cache cache(kShape, kContext, 1);
+  const auto stream = *cache.open();
+  ASSERT_TRUE(cache.reserve(stream, 33).ok());
+  EXPECT_EQ(cache.forget_since(stream, 1), 0u);
+  EXPECT_EQ(cache.bytes_in_use(), 2 * kShape.block_bytes());
+}
+
 }  // namespace
 }  // namespace terrace::kv

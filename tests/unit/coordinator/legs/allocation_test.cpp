@@ -179,6 +179,49 @@ TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm
   EXPECT_GT(hedged.board().find("box1:9000")->report().counters.hedged_pairs, 0u);
 }
 
+TEST_F(WholeStep, WithAudits_ExactAndWithoutAllocationsOnceWarm) {
+  const OwnerTable all = owners_of(1), owners = owners_of(3);
+  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
+  auto host = std::make_shared<HostLeg>(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
+  Auditor auditor({.fraction = 0.5},
+                  {model_.kernels, model_.lookup(), [](std::uint32_t, std::uint16_t) { return std::string(); }},
+                  serial_, model_.ops);
+  const auto borrowed = [](Leg* leg) { return std::shared_ptr<Leg>(std::shared_ptr<void>(), leg); };
+  Dispatcher audited(DispatcherParts{.epoch = make_epoch(owners, {host, borrowed(box1_.leg()), borrowed(box2_.leg())}),
+                                     .kernels = model_.kernels,
+                                     .top_k = test::kTopK,
+                                     .parallel = serial_,
+                                     .ops = model_.ops,
+                                     .auditor = &auditor});
+  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
+
+  terrace::test::Rng rng(test::kSeed);
+  std::vector<std::unique_ptr<Routed>> steps;
+  std::vector<Sums> sums, right;
+  for (const std::uint32_t n_rows : {1u, 5u, 300u})
+    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
+      steps.push_back(
+          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
+      sums.emplace_back(n_rows);
+      right.emplace_back(n_rows);
+      step(together, *steps.back(), right.back());
+    }
+  const auto round = [&] {
+    audited.begin_step();  // other pairs are audited than in the round before
+    for (std::size_t i = 0; i < steps.size(); ++i) step(audited, *steps[i], sums[i]);
+  };
+  for (int i = 0; i < 20; ++i) round();
+  std::size_t least = ~std::size_t{0};
+  for (int i = 0; i < 20 && least != 0; ++i) {
+    const std::size_t before = terrace::test::allocations_of_this_thread();
+    round();
+    least = std::min(least, terrace::test::allocations_of_this_thread() - before);
+  }
+  EXPECT_EQ(least, 0u);
+  for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
+  EXPECT_GT(box1_.leg()->counters().audited_pairs, 0u);
+}
+
 TEST_F(WholeStep, AllocationsAreCounted) {
   const std::size_t before = terrace::test::allocations_of_this_thread();
   const Sums sums(4);

@@ -178,6 +178,8 @@ std::vector<Reply> NodeBrain::replies(const wire::Frame& frame) {
   const kernels::ExpertKernels& kernels = model_.kernels[batch->layer];
   std::vector<kernels::Pair> pairs;
   for (const wire::Pair& pair : batch->pairs) pairs.push_back({pair.row, pair.expert, pair.weight});
+  const bool slots = batch->info.form == wire::ReplyForm::kSlots;
+  std::vector<float> outputs(slots ? pairs.size() * kWidth : 0);
   Sums sums(batch->info.n_rows);
   const kernels::BatchView view{
       {batch->info.gate_class, batch->gate_rows.data(), row_bytes(batch->info.gate_class, kWidth)},
@@ -185,7 +187,9 @@ std::vector<Reply> NodeBrain::replies(const wire::Frame& frame) {
       batch->info.n_rows,
       pairs};
   const auto slab_of = [&](std::uint16_t expert) { return model_.layers[batch->layer].experts[expert].view(); };
-  EXPECT_TRUE(executor_.run(kernels, slab_of, view, sums.view(), sums.failed, [] { return true; }).ok());
+  const auto go_on = [] { return true; };
+  EXPECT_TRUE(slots ? executor_.run_slots(kernels, slab_of, view, outputs, sums.failed, go_on).ok()
+                    : executor_.run(kernels, slab_of, view, sums.view(), sums.failed, go_on).ok());
 
   std::vector<Reply> replies(batch->ranges.size());
   for (std::uint32_t i = 0; i < replies.size(); ++i) {
@@ -195,13 +199,21 @@ std::vector<Reply> NodeBrain::replies(const wire::Frame& frame) {
         .type = wire::FrameType::kReply, .layer = batch->layer, .sequence = batch->sequence, .epoch = batch->epoch};
     reply.info.range_index = i;
     reply.info.n_rows = range.count;
-    for (const kernels::Pair& pair : pairs)
-      reply.info.n_pairs += pair.row >= range.first && pair.row < range.first + range.count;
+    reply.form = batch->info.form;
+    for (std::size_t p = 0; p < pairs.size(); ++p) {
+      if (pairs[p].row < range.first || pairs[p].row >= range.first + range.count) continue;
+      ++reply.info.n_pairs;
+      if (!slots) continue;
+      const auto bytes = std::as_bytes(std::span(outputs).subspan(p * kWidth, kWidth));
+      reply.data.insert(reply.data.end(), bytes.begin(), bytes.end());
+    }
     reply.info.compute_us = 5;
     for (std::uint32_t row = range.first; row < range.first + range.count; ++row) {
       const std::size_t at = reply.data.size();
-      reply.data.resize(at + wire::widest_packed_bytes(kWidth));
-      reply.data.resize(at + wire::pack_row({sums.view().row(row), kWidth}, reply.data.data() + at));
+      if (!slots) {
+        reply.data.resize(at + wire::widest_packed_bytes(kWidth));
+        reply.data.resize(at + wire::pack_row({sums.view().row(row), kWidth}, reply.data.data() + at));
+      }
       if (sums.failed[row] != 0) reply.failed_rows.push_back(static_cast<std::uint16_t>(row));
     }
   }

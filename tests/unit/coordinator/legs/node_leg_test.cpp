@@ -127,6 +127,51 @@ TEST_P(NodeLegTest, SumsAreAddedToWhatIsThere) {
   EXPECT_EQ(sums, twice);
 }
 
+// ---- slots, for audits
+// ----------------------------------------------------------------------------------------------
+
+TEST_P(NodeLegTest, Slots_EqualLocalExecutorInTheBatchsOrder) {
+  NodeLeg& leg = start(honest());
+  for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer) {
+    TestBatch one = batch(layer, 20, 1000, 3);
+    one.batch.form = ReplyForm::kSlots;
+    const Ticket ticket = *leg.submit(one.batch);
+    const auto deadline = std::chrono::steady_clock::now() + test::kPatience;
+    while (leg.range_state(ticket, 0) == RangeState::kOpen && std::chrono::steady_clock::now() < deadline) {
+      leg.progress();
+      ASSERT_TRUE(leg.ticket_status(ticket).ok()) << leg.ticket_status(ticket).error().text();
+    }
+    test::Slots slots(one.batch);
+    leg.take_slots(ticket, slots.values, slots.failed);
+    leg.abandon(ticket);
+    EXPECT_EQ(slots, local_slots(model(), one.batch)) << "layer " << layer;
+  }
+  EXPECT_GT(leg.counters().audited_pairs, 0u);
+  expect_exact(leg, batch(1, 4));  // sums go on beside
+}
+
+TEST_P(NodeLegTest, SlotsWhereSumsWereAskedFor_AreWrong) {
+  NodeLeg& leg = start(bent([](std::vector<Reply>& replies) {
+    for (Reply& reply : replies) {
+      reply.form = wire::ReplyForm::kSlots;
+      reply.data.assign(reply.info.n_pairs * kWidth * sizeof(float), std::byte{0});
+    }
+  }));
+  const TestBatch one = batch(1, 4);
+  expect_error(collect(leg, *leg.submit(one.batch), 4).error(), ErrorCode::kCorrupt, "has another form");
+  EXPECT_EQ(leg.state(), LegState::kWrong);
+}
+
+TEST_P(NodeLegTest, PutOut_IsWrongAndTellsWhyForEver) {
+  NodeLeg& leg = start(honest());
+  const TestBatch one = batch(1, 4);
+  const Ticket open = *leg.submit(one.batch);
+  leg.put_out(LegState::kWrong, Error(ErrorCode::kCorrupt, "box1:9000: computes wrong"));
+  EXPECT_EQ(leg.state(), LegState::kWrong);
+  expect_error(collect(leg, open, 4).error(), ErrorCode::kCorrupt, "computes wrong");
+  expect_error(leg.submit(one.batch).error(), ErrorCode::kCorrupt, "computes wrong");
+}
+
 TEST_P(NodeLegTest, SeveralOpen_CollectedInAnyOrder) {
   NodeLeg& leg = start(honest());
   for (int round = 0; round < 4; ++round) {

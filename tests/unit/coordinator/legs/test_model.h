@@ -133,4 +133,23 @@ inline Sums local_sums(const TestModel& model, const LegBatch& batch) {
   return sums;
 }
 
+// The same as slots.
+struct Slots {
+  std::vector<float> values;  // [n_pairs, kWidth]
+  std::vector<std::uint8_t> failed;
+  explicit Slots(const LegBatch& batch) : values(batch.pairs.size() * kWidth), failed(batch.n_rows) {}
+  bool operator==(const Slots&) const = default;
+};
+inline Slots local_slots(const TestModel& model, const LegBatch& batch) {
+  Serial serial;
+  kernels::Executor executor(serial, model.ops);
+  Slots slots(batch);
+  const auto slab_of = [&](std::uint16_t expert) { return model.layers[batch.layer].experts[expert].view(); };
+  const auto done = executor.run_slots(model.kernels[batch.layer], slab_of,
+                                       {batch.gate_rows, batch.up_rows, batch.n_rows, batch.pairs}, slots.values,
+                                       slots.failed, [] { return true; });
+  TERRACE_CHECK(done.ok(), "the test's own executor");
+  return slots;
+}
+
 }  // namespace terrace::legs::test

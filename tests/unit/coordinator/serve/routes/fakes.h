@@ -88,6 +88,7 @@ class FakeAnswer final : public api::Answer {
     if (cancel_at_piece) return {.bytes = "", .finished = false, .cancel = true};
     return say("piece " + std::to_string(index) + ";");
   }
+  api::Output on_restart(std::size_t, const Error&) override { return {}; }
   api::Output on_end(std::size_t, const End&) override {
     if (failed_) return {};
     --left_;

@@ -48,6 +48,11 @@ class Heard final : public serve::Listener {
     timings_ = so_far;
     changed_.notify_all();
   }
+  void on_restart(const Error&) override {
+    const std::lock_guard lock(mutex_);
+    answer_ = {};
+    logprobs_.clear();
+  }
   void on_end(const serve::End& end) override {
     const std::lock_guard lock(mutex_);
     over_twice_ = over();
