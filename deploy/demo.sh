@@ -40,6 +40,7 @@ build() {
 # Starts node $1 at the address $2 and leaves where it listens in $address. It has no end of the conversation.
 start_node() {
   local log="$work/node$1.log"
+  : >"$log"
   "$bin/terrace-node" --listen "$2" --data-port 0 --ram 256M --threads 1 2>"$log" 3>&- 4<&- &
   node_pids[$1]=$!
   for _ in $(seq "$patience"); do
