@@ -77,9 +77,8 @@ TEST(Tiers, ANodeHasALink_TheHostHasNone) {
     "batches":7,"rows":8,"pairs":9,"wait_us":13,"compute_us":14,"round_trip_us":15,"bytes_sent":10,
     "bytes_received":11,"weight_bytes_sent":12,"losses":17,"rejoins":18,"hedged_pairs":16,
     "reason":"box1:9000: the node is lost"})"));
-  for (const char* of_a_link :
-       {"round_trip_us", "bytes_sent", "bytes_received", "weight_bytes_sent", "losses", "rejoins", "hedged_pairs",
-        "reason"})
+  for (const char* of_a_link : {"round_trip_us", "bytes_sent", "bytes_received", "weight_bytes_sent", "losses",
+                                "rejoins", "hedged_pairs", "reason"})
     EXPECT_FALSE(tiers.at("legs").at(0).contains(of_a_link)) << of_a_link;
 }
 
