@@ -5,6 +5,8 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <regex>
 #include <set>
@@ -213,8 +215,29 @@ std::unique_ptr<Message> new_message(const google::protobuf::Descriptor* type) {
   return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()->GetPrototype(type)->New());
 }
 
+// A file that nobody has a reason to open, and whether somebody did: any process, by any name for it.
+class Decoy {
+ public:
+  Decoy() : watch_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    terrace::test::write_file(path(), "never read");
+    EXPECT_GE(::inotify_add_watch(watch_, path().c_str(), IN_OPEN), 0);
+  }
+  ~Decoy() { ::close(watch_); }
+  Decoy(const Decoy&) = delete;
+  Decoy& operator=(const Decoy&) = delete;
+  std::string path() const { return dir_ / "decoy"; }
+  bool was_opened() const {
+    char events[1024];
+    return ::read(watch_, events, sizeof events) > 0;
+  }
+
+ private:
+  const terrace::test::TempDir dir_;
+  const int watch_;
+};
+
 // One value, the n-th of those that break others' arithmetic; false: there are no more for this type of field.
-bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, bool add) {
+bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, bool add, const std::string& path) {
   constexpr std::uint64_t kNumbers[] = {0, 1, 7, 1ULL << 31, (1ULL << 32) - 1, 1ULL << 32, 1ULL << 63, ~0ULL};
   const google::protobuf::Reflection& access = *message.GetReflection();
   switch (field->cpp_type()) {
@@ -233,8 +256,7 @@ bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, 
         access.SetUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
       return true;
     case FieldDescriptor::CPPTYPE_STRING: {
-      const std::string texts[] = {"", std::string(1, '\0'), "/etc/passwd", "../../etc/passwd\n",
-                                   std::string(1 << 16, 'x')};
+      const std::string texts[] = {"", std::string(1, '\0'), path, "../.." + path, std::string(1 << 16, 'x')};
       if (nth >= std::size(texts)) return false;
       if (add)
         access.AddString(&message, field, texts[nth]);
@@ -275,6 +297,7 @@ TEST(PeerClass, P02_IdsAreRandomNotAddressesNorCounted) {
 
 TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn) {
   const google::protobuf::ServiceDescriptor* service = v1::DescribeRequest::descriptor()->file()->service(0);
+  const Decoy decoy;
   int n_calls = 0;
   for (int m = 0; m < service->method_count(); ++m) {
     const google::protobuf::MethodDescriptor* method = service->method(m);
@@ -296,7 +319,7 @@ TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswe
           open_request->set_numerics_version(1);
           open_request->set_manifest(model_.manifest_bytes);
         }
-        more = set_value(*request, field, nth, field->is_repeated());
+        more = set_value(*request, field, nth, field->is_repeated(), decoy.path());
         const grpc::Status status = call(method->name(), *request, *reply);
         EXPECT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE)
             << method->name() << "." << field->name() << " " << nth;
@@ -310,6 +333,9 @@ TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswe
     }
   }
   EXPECT_GT(n_calls, 100);
+  EXPECT_FALSE(decoy.was_opened()) << "a path from the wire was opened";
+  (void)read_file(decoy.path());
+  EXPECT_TRUE(decoy.was_opened()) << "opening it is seen";
 }
 
 TEST_F(PeerClassOfCalls, P04_EveryTypeIdWithOddSizes_IsAnErrorOrAnEstimate) {

@@ -25,6 +25,7 @@
 #include "tier_node/app/card.h"
 #include "tier_node/app/listen_address.h"
 #include "tier_node/app/model_path.h"
+#include "tier_node/app/privileges.h"
 #include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_server.h"
@@ -210,6 +211,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
+  give_up_privileges(log);
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
