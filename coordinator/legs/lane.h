@@ -32,7 +32,7 @@ struct LaneOptions {
   std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};  // wait(): no frame for so long after we asked: the node is gone
-  std::stop_token stop;                                // ends open() early (kPeerGone)
+  std::stop_token stop{};                              // ends open() early (kPeerGone)
   StepClock* clock = nullptr;                          // borrowed; null: the steady one
 };
 

@@ -48,7 +48,7 @@ struct NodeSessionOptions {
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};
   std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
-  std::stop_token stop;                             // ends open() and take_share() early (kPeerGone)
+  std::stop_token stop{};                           // ends open() and take_share() early (kPeerGone)
 };
 
 // Bytes are those of slabs as the file has them.

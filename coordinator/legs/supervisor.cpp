@@ -75,8 +75,7 @@ std::vector<std::uint8_t> Supervisor::gone() const {
   return gone;
 }
 
-// ---- the watcher
-// -----------------------------------------------------------------------------------------------------
+// ---- the watcher --------------------------------------------------------------------------------------------------
 
 void Supervisor::watch() {
   std::unique_lock lock(mutex_);
@@ -95,7 +94,10 @@ bool Supervisor::is_judged_by_board(const Place& place) const {
 void Supervisor::look_for_losses() {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Place& place = places_[i];
-    if (place.out) continue;
+    if (place.out) {  // what an audit finds in answers from before it was lost
+      if (place.entry->state() == LegState::kWrong) schedule_.give_up(i);
+      continue;
+    }
     const bool lease_lost = place.seat.member && place.seat.member->lease_lost();
     if (lease_lost && !is_out(place.entry->state())) {  // no batch is sent there, so that its leg does not know
       place.entry->set_state(
@@ -147,8 +149,7 @@ void Supervisor::take_retired() {
   }
 }
 
-// ---- the worker
-// ------------------------------------------------------------------------------------------------------
+// ---- the worker ---------------------------------------------------------------------------------------------------
 
 void Supervisor::work() {
   std::unique_lock lock(mutex_);

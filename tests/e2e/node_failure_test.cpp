@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/legs/grpc_node_control.h"
 #include "tests/e2e/support/fake_node.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_process.h"
+#include "tests/e2e/support/node_watch.h"
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace {
@@ -23,6 +23,7 @@ using test::NodeProcess;
 using test::Outcome;
 using test::Process;
 using test::run_program;
+using Watch = test::NodeWatch;
 
 constexpr const char* kAlways = "1000000";  // tokens: the run ends by a signal, or not within the test's patience
 // A node that says nothing is given up after 10 s (the liveness limit, and that of a call); a hang would last.
@@ -49,39 +50,6 @@ void expect_one_error(const Outcome& outcome, const std::string& node, const std
   EXPECT_TRUE(outcome.err.starts_with("terrace: " + node + ": ")) << outcome.err;
   EXPECT_NE(outcome.err.find(what), std::string::npos) << outcome.err;
 }
-
-// A node's state as `terrace status` sees it, asked for often.
-class Watch {
- public:
-  explicit Watch(const std::string& address) : control_(test::must(legs::make_grpc_node_control(address, {}))) {}
-
-  // Until the node's only session says so.
-  template <class Condition>
-  bool until_session(Condition condition) {
-    return eventually([&] {
-      const auto status = control_->status();
-      return status.ok() && status->sessions.size() == 1 && condition(*status, status->sessions[0]);
-    });
-  }
-  bool until_rows(std::uint64_t rows) {
-    return until_session([&](const auto&, const auto& session) { return session.rows >= rows; });
-  }
-  bool until_sessions(std::size_t n) {
-    return eventually([&] {
-      const auto status = control_->status();
-      return status.ok() && status->sessions.size() == n;
-    });
-  }
-  bool until_clean() {
-    return eventually([&] {
-      const auto status = control_->status();
-      return status.ok() && status->sessions.empty() && status->memory_reserved == 0 && status->memory_used == 0;
-    });
-  }
-
- private:
-  std::unique_ptr<legs::NodeControl> control_;
-};
 
 // ---- before anything is computed
 

@@ -117,7 +117,7 @@ TEST_P(LaneTest, StoppedWhileTheNodeIsMute_Ends) {
   std::stop_source stop;
   start([&](Peer&, const wire::Frame&) { stop.request_stop(); });
   options_.stop = stop.get_token();
-  options_.connect_timeout = kPatience;
+  options_.connect_timeout = test::kPatience;
   const auto lane = open();
   ASSERT_FALSE(lane.ok());
   expect_error(lane.error(), ErrorCode::kPeerGone, "given up by this side");

@@ -165,7 +165,7 @@ TEST_P(SlabSenderTest, StoppedWhileTheNodeTakesNothing_Ends) {
     mind_manners(peer, frame, {.largest_frame = 1000, .credit_bytes = 1000, .credit_frames = 1});
   });
   std::stop_source stop;
-  SlabSender sending(*lane_, model().shapes(), model().lookup(), share_, kPatience, stop.get_token());
+  SlabSender sending(*lane_, model().shapes(), model().lookup(), share_, test::kPatience, stop.get_token());
   std::thread stopper([&] {
     EXPECT_TRUE(node_->wait_for(wire::FrameType::kSlab, 1));
     stop.request_stop();
