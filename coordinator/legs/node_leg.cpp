@@ -164,7 +164,8 @@ void NodeLeg::fill(OpenBatch& open, const LegBatch& batch) {
   open.reply_bytes = 0;
   for (std::size_t i = 0; i < open.ranges.size(); ++i)
     open.reply_bytes += wire::widest_reply_frame_bytes(open.info.form, open.ranges[i].count, open.range_pairs[i],
-                                                       options_.limits.d_model);
+                                                       options_.limits.d_model) +
+                        latency_->lane->seal_bytes();
 }
 
 // Whether the batch can be sent at all, and its replies received beside those of the batches already open.

@@ -17,6 +17,7 @@
 #include "common/metrics/exposer/exposer.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
+#include "common/transport/sealed/sealed.h"
 #include "common/transport/tcp/tcp.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
@@ -25,6 +26,7 @@
 #include "tier_node/app/listen_address.h"
 #include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
+#include "tier_node/service/data_keys.h"
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
@@ -159,7 +161,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses, StopSignal& stop,
              const ServiceManager& manager, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
-  transport::TcpTransport transport;
+  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>(), data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(const auto data,
                            DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
                                              addresses.control.with_port(addresses.data_port), {}, {}));

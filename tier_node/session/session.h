@@ -17,6 +17,8 @@
 #include "common/arena/slab_store.h"
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
+#include "common/security/cipher.h"
+#include "common/security/key.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/assignment.h"
 #include "tier_node/session/counters.h"
@@ -31,8 +33,9 @@ using TimePoint = std::chrono::steady_clock::time_point;
 class Session {
  public:
   struct Identity {
-    std::uint64_t id = 0;  // random, never 0
-    wire::Token token{};
+    std::uint64_t id = 0;    // random, never 0
+    security::Key data_key;  // of its data connections
+    security::Cipher data_cipher = security::Cipher::kPlain;
     std::string coordinator;  // its name for itself, printable
   };
 
@@ -41,7 +44,8 @@ class Session {
           std::function<void(const Session&)> on_end);
 
   std::uint64_t id() const { return identity_.id; }
-  const wire::Token& token() const { return identity_.token; }
+  const security::Key& data_key() const { return identity_.data_key; }
+  security::Cipher data_cipher() const { return identity_.data_cipher; }
   const std::string& coordinator() const { return identity_.coordinator; }
   const Model& model() const { return model_; }
   const SessionLimits& limits() const { return limits_; }
