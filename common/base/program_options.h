@@ -8,19 +8,22 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"cpu-list",  "data-port", "gpu",   "isa", "listen",  "log-json",
-                                               "log-level", "metrics",   "model", "ram", "threads", "vram"};
+inline constexpr const char* kNodeOptions[] = {"ca",        "cert",       "cpu-list", "data-port",   "gpu",     "isa",
+                                               "key",       "listen",     "log-json", "log-level",   "metrics", "model",
+                                               "model-dir", "plain-data", "ram",      "secret-file", "threads", "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
-inline constexpr const char* kTerraceCommands[] = {"generate", "chat",    "serve",    "score",
-                                                   "bench",    "plan",    "tokenize", "detokenize",
-                                                   "template", "inspect", "status",   "selftest"};
+inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serve",      "score",    "bench",
+                                                   "plan",     "tokenize", "detokenize", "template", "inspect",
+                                                   "status",   "secret",   "selftest"};
 inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "alias",
                                                   "api-key-file",
                                                   "batch",
                                                   "body-timeout",
+                                                  "ca",
                                                   "cache-ram",
+                                                  "cert",
                                                   "chunk",
                                                   "cors-origin",
                                                   "cpu-list",
@@ -35,6 +38,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "input",
                                                   "isa",
                                                   "json",
+                                                  "key",
                                                   "kv",
                                                   "limits",
                                                   "limits-buffer",
@@ -54,6 +58,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "now",
                                                   "out",
                                                   "output",
+                                                  "plain-data",
                                                   "plan",
                                                   "port",
                                                   "presence-penalty",
@@ -67,6 +72,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "repeat-last-n",
                                                   "repeat-penalty",
                                                   "repeats",
+                                                  "secret-file",
                                                   "seed",
                                                   "share",
                                                   "slot-save-path",

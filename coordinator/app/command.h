@@ -54,6 +54,7 @@ Status run_tokenize(const CommandContext& context);
 Status run_detokenize(const CommandContext& context);
 Status run_template(const CommandContext& context);
 Status run_inspect(const CommandContext& context);
+Status run_secret(const CommandContext& context);
 Status run_status(const CommandContext& context);
 Status run_selftest(const CommandContext& context);
 std::vector<std::string> generate_option_names();
@@ -66,6 +67,7 @@ std::vector<std::string> tokenize_option_names();
 std::vector<std::string> detokenize_option_names();
 std::vector<std::string> template_option_names();
 std::vector<std::string> inspect_option_names();
+std::vector<std::string> secret_option_names();
 std::vector<std::string> status_option_names();
 std::vector<std::string> selftest_option_names();
 

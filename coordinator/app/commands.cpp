@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"template", "Show what a chat template makes of a conversation.", run_template, template_option_names},
     {"inspect", "Show what a model file holds and what this build can run of it.", run_inspect, inspect_option_names},
     {"status", "Show a tier node's state.", run_status, status_option_names},
+    {"secret", "Make the secret that a coordinator and its nodes share.", run_secret, secret_option_names},
     {"selftest", "Check every kernel of this machine against the reference.", run_selftest, selftest_option_names},
 };
 

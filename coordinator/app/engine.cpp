@@ -159,6 +159,7 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   session_options.max_rows = options.batch;
   session_options.range_rows = legs::kPromptRangeRows;
   session_options.waiting = cpus.waiting;
+  session_options.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> session,
                            legs::NodeSession::open(std::move(control), *transport, *session_model, session_options));
   auto task = notes.begin(address);

@@ -7,9 +7,11 @@
 #include <system_error>
 
 #include "common/base/console.h"
+#include "common/base/log.h"
 #include "common/base/program_options.h"
 #include "common/threads/options.h"
 #include "common/transport/address.h"
+#include "coordinator/legs/channel.h"
 
 namespace terrace::app {
 namespace {
@@ -66,6 +68,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .value_name("SPEC|FILE")
       .default_text("even, by id order");
   table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
+  security::add_security_options(table, &options->security);
   table
       .add("ram", &options->ram,
            "memory for this machine's part; more than there is: weights are read from the file again and again")
@@ -83,6 +86,7 @@ Status check(const ModelOptions& options) {
         fmt::format("--plan {} says which nodes own which experts; leave out --node and --share, or make another "
                     "plan with them",
                     options.plan.string()));
+  TERRACE_RETURN_IF_ERROR(security::check(options.security));
   std::vector<std::string> nodes = options.nodes;
   std::sort(nodes.begin(), nodes.end());
   if (const auto twice = std::adjacent_find(nodes.begin(), nodes.end()); twice != nodes.end())
@@ -101,6 +105,13 @@ Status check(const ModelOptions& options) {
     return Error(ErrorCode::kInvalidArgument,
                  "--activations f32 is for checking on the CPU; cards compute by the contract only: leave out --gpu");
   return kernels::check(options.card);
+}
+
+Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options) {
+  if (options.any_credentials()) legs::silence_grpc_log();
+  const Logger log =
+      Logger::to_function(LogLevel::kWarn, [](LogLevel, std::string_view text) { print_err("terrace: {}\n", text); });
+  return security::Credentials::load(options, security::Role::kCoordinator, log);
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/base/options.h"
 #include "common/base/result.h"
 #include "common/base/units.h"
+#include "common/security/credentials.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
@@ -22,7 +24,8 @@ struct ModelOptions {
   std::vector<std::string> nodes;
   std::string share;           // empty: even by id order
   std::filesystem::path plan;  // empty: none; else it says nodes and shares
-  std::optional<Bytes> ram;    // empty: what is available
+  security::SecurityOptions security;
+  std::optional<Bytes> ram;  // empty: what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;
@@ -51,6 +54,9 @@ void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
 // What the options say together: nodes that stand twice, nodes or a card with f32 activations, memory of no card, a
 // plan beside what it says itself. kInvalidArgument.
 Status check(const ModelOptions& options);
+
+// Of this end of links to nodes; null where the options name none. What goes wrong with a renewal is said on stderr.
+Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which
 // one is said on stderr unless quiet. kNotFound: neither.

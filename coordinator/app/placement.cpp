@@ -99,14 +99,19 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .info = std::move(info),
                       .kernels = std::move(*kernels),
                       .nodes = std::move(owners.nodes),
+                      .credentials = {},
                       .card = std::move(card),
                       .card_dense_bytes = dense,
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},
                       .memory = {}};
+  if (!placement.nodes.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security));
+  }
   for (const std::string& node : placement.nodes) {
-    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, legs::make_grpc_node_control(node, {}));
+    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
+                             legs::make_grpc_node_control(node, {}, placement.credentials));
     placement.controls.push_back(std::move(control));
   }
   const manifest::Manifest model = manifest::outline(placement.experts);

@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "common/gguf/file.h"
 #include "common/manifest/experts.h"
+#include "common/security/credentials.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/arch/trunk.h"
 #include "coordinator/arch/trunk_options.h"
@@ -25,12 +26,13 @@ struct Placement {
   manifest::ModelExperts experts;
   arch::TrunkOptions trunk;
   arch::ModelInfo info;
-  std::vector<kernels::ExpertKernels> kernels;  // [n_layers], this machine's
-  std::vector<std::string> nodes;               // of --node, or of the plan file
-  std::unique_ptr<kernels::ExpertCard> card;    // of --gpu: opened, its memory taken; else null
-  std::uint64_t card_dense_bytes = 0;           // of it, the first for the trunk's dense matrices
-  legs::OwnerTable share;                       // host and nodes, as the options or the plan say it
-  legs::OwnerTable owners;                      // the same; a card, the last leg, has the hot part of the host's
+  std::vector<kernels::ExpertKernels> kernels;         // [n_layers], this machine's
+  std::vector<std::string> nodes;                      // of --node, or of the plan file
+  std::shared_ptr<security::Credentials> credentials;  // for the links to them; null: none, on loopback
+  std::unique_ptr<kernels::ExpertCard> card;           // of --gpu: opened, its memory taken; else null
+  std::uint64_t card_dense_bytes = 0;                  // of it, the first for the trunk's dense matrices
+  legs::OwnerTable share;                              // host and nodes, as the options or the plan say it
+  legs::OwnerTable owners;                             // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
   planner::MemoryPlan memory;                                // may say that it does not fit
 };

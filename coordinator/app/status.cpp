@@ -9,6 +9,7 @@
 #include "common/base/console.h"
 #include "common/base/units.h"
 #include "coordinator/app/command.h"
+#include "coordinator/app/model_options.h"
 #include "coordinator/legs/grpc_node_control.h"
 
 namespace terrace::app {
@@ -16,12 +17,14 @@ namespace {
 
 struct StatusOptions {
   std::vector<std::string> node;  // one: a list only so that a configuration file may name the nodes of generate
+  security::SecurityOptions security;
   bool json = false;
 };
 
 OptionTable make_table(StatusOptions* o) {
   OptionTable table("terrace status", "Shows what a tier node is and does.");
   table.add("node", &o->node, "the node to ask, exactly one").value_name("HOST:PORT").required();
+  security::add_security_options(table, &o->security);
   table.add("json", &o->json, "print one JSON object");
   return table;
 }
@@ -29,7 +32,7 @@ OptionTable make_table(StatusOptions* o) {
 nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
   auto sessions = nlohmann::ordered_json::array();
   for (const legs::NodeSessionStatus& session : s.sessions)
-    sessions.push_back({{"session", fmt::format("{:016x}", session.session)},
+    sessions.push_back({{"number", session.number},
                         {"coordinator", session.coordinator},
                         {"epoch", session.epoch},
                         {"experts", session.experts},
@@ -67,11 +70,11 @@ void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
   if (sessions.empty()) return print_out("no sessions\n");
   std::size_t width = std::string_view("coordinator").size();
   for (const legs::NodeSessionStatus& s : sessions) width = std::max(width, s.coordinator.size());
-  print_out("sessions\n  {:<16}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n", "session",
+  print_out("sessions\n  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n", "session",
             "coordinator", width, "epoch", "experts", "batches", "rows", "pairs", "sent", "received", "compute",
             "data links");
   for (const legs::NodeSessionStatus& s : sessions)
-    print_out("  {:016x}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms  {}\n", s.session,
+    print_out("  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms  {}\n", s.number,
               s.coordinator, width, s.epoch, s.experts, s.batches, s.rows, s.pairs, format_size(s.bytes_sent),
               format_size(s.bytes_received), s.compute_us / 1000,
               s.data_cipher == "plain" ? s.data_cipher : "sealed, " + s.data_cipher);
@@ -107,8 +110,9 @@ Status run_status(const CommandContext& context) {
   if (o.node.size() != 1)
     return Error(ErrorCode::kInvalidArgument, fmt::format("{} nodes are given; status shows one, so name it: --node {}",
                                                           o.node.size(), o.node.front()));
+  TERRACE_ASSIGN_OR_RETURN(auto credentials, load_credentials(o.security));
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<legs::NodeControl> control,
-                           legs::make_grpc_node_control(o.node.front(), {}));
+                           legs::make_grpc_node_control(o.node.front(), {}, std::move(credentials)));
   TERRACE_ASSIGN_OR_RETURN(const legs::NodeStatus status, control->status());
   if (o.json)
     print_json_line(to_json(status));

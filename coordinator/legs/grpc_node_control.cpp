@@ -1,9 +1,7 @@
 #include "coordinator/legs/grpc_node_control.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
-#include <netdb.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +15,7 @@
 #include "common/base/units.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
+#include "coordinator/legs/channel.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
@@ -26,9 +25,6 @@ namespace {
 constexpr std::uint32_t kShortestLeaseMs = 1000;
 
 namespace v1 = ::terrace::v1;
-
-// A manifest holds 32 bytes a slab: 64 MiB is two million slabs.
-constexpr int kMaxMessageBytes = 64 << 20;
 
 ErrorCode code_of(grpc::StatusCode code) {
   switch (code) {
@@ -63,34 +59,6 @@ std::string printable(std::string text) {
   return text;
 }
 
-bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family == AF_INET6)
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  return false;
-}
-
-Status require_loopback(const std::string& address, const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &found); failed != 0)
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT",
-                                                          address, gai_strerror(failed)));
-  bool loopback = true;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) loopback = loopback && is_loopback(a->ai_addr);
-  freeaddrinfo(found);
-  if (!loopback)
-    return Error(ErrorCode::kRefused,
-                 fmt::format("{}: not a loopback address; links between machines need credentials, "
-                             "which this version does not have yet",
-                             address));
-  return {};
-}
-
 // The host of what gRPC calls its peer: "ipv4:127.0.0.1:9000", "ipv6:%5B::1%5D:9000" (a URI, so brackets and the
 // percent sign of a zone are escaped). Empty: another kind of address.
 std::string host_of_peer(const std::string& peer) {
@@ -112,16 +80,10 @@ std::string host_of_peer(const std::string& peer) {
 
 class GrpcNodeControl final : public NodeControl {
  public:
-  GrpcNodeControl(const std::string& address, const transport::HostPort& target, const ControlTimeouts& timeouts)
-      : address_(address), timeouts_(timeouts) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    // Each control has a connection of its own, so that a peer that went away is noticed by this one.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    // The scheme is ours, so that no host is taken for one ("unix:9000").
-    stub_ = v1::Node::NewStub(grpc::CreateCustomChannel("dns:///" + transport::to_string(target),
-                                                        grpc::InsecureChannelCredentials(), arguments));
+  GrpcNodeControl(const std::string& address, const transport::HostPort& target, const ControlTimeouts& timeouts,
+                  std::shared_ptr<security::Credentials> credentials)
+      : address_(address), target_(target), timeouts_(timeouts), credentials_(std::move(credentials)) {
+    connect();
   }
 
   const std::string& address() const override { return address_; }
@@ -256,7 +218,8 @@ class GrpcNodeControl final : public NodeControl {
   Status call(Method method, const Request& request, Reply& reply, std::chrono::milliseconds deadline,
               grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + deadline);
-    return to_status((stub_.get()->*method)(&context, request, &reply));
+    TERRACE_RETURN_IF_ERROR(to_status((stub().get()->*method)(&context, request, &reply)));
+    return named(check_answerer(context, credentials_.get()));
   }
   template <class Request, class Reply, class Method>
   Status call_for_session(Method method, std::uint64_t session) {
@@ -269,14 +232,8 @@ class GrpcNodeControl final : public NodeControl {
   Status to_status(const grpc::Status& status) const {
     if (status.ok()) return {};
     const std::string text = printable(status.error_message());
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-      // gRPC puts its own layers before the system's reason: "...; last error: UNKNOWN: ipv4:...: Connection refused".
-      const std::size_t last = text.rfind(": ");
-      const std::string reason = last == std::string::npos ? text : text.substr(last + 2);
-      return Error(ErrorCode::kPeerGone,
-                   fmt::format("{}: cannot be reached ({}); is terrace-node running there, and is the address right?",
-                               address_, reason));
-    }
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE)
+      return unreachable(address_, status.error_message().empty() ? "" : text, credentials_.get());
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       return Error(ErrorCode::kDeadline,
                    fmt::format("{}: no answer in time; is the machine overloaded or stopped?", address_));
@@ -290,9 +247,28 @@ class GrpcNodeControl final : public NodeControl {
   }
   Status take_progress(const v1::AssignProgress& message, std::uint64_t n_asked, AssignProgress& progress) const;
 
+  Status named(const Status& status) const { return status.ok() ? status : status.error().in(address_); }
+
+  void connect() {
+    identity_ = credentials_ ? credentials_->current() : nullptr;
+    stub_ = v1::Node::NewStub(make_channel(target_, credentials_.get()));
+  }
+  // A channel shows the certificate that it was made with in every handshake, so a newer one needs a newer channel.
+  // Only a secret's certificates are of one key, by which the node knows whose a session is; one from files is for the
+  // next session.
+  std::shared_ptr<v1::Node::Stub> stub() {
+    const std::lock_guard lock(mutex_);
+    if (credentials_ && credentials_->by_secret() && credentials_->current() != identity_) connect();
+    return stub_;
+  }
+
   std::string address_;
+  transport::HostPort target_;
   ControlTimeouts timeouts_;
-  std::unique_ptr<v1::Node::Stub> stub_;
+  std::shared_ptr<security::Credentials> credentials_;  // null: none
+  std::mutex mutex_;                                    // guards these two
+  security::TlsIdentityRef identity_;
+  std::shared_ptr<v1::Node::Stub> stub_;
 };
 
 NodeStatus from_message(const v1::StatusReply& reply) {
@@ -316,7 +292,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
     node.cards.push_back({card.index(), printable(card.name()), card.budget(), card.reserved(), card.used()});
   for (const v1::SessionStatus& s : reply.sessions()) {
     NodeSessionStatus session;
-    session.session = s.session();
+    session.number = s.number();
     session.coordinator = printable(s.coordinator());
     session.epoch = s.epoch();
     session.experts = s.experts();
@@ -335,12 +311,14 @@ NodeStatus from_message(const v1::StatusReply& reply) {
 Result<NodeStatus> GrpcNodeControl::status() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeouts_.call);
-  auto reader = stub_->Status(&context, v1::StatusRequest());
+  const auto with = stub();
+  auto reader = with->Status(&context, v1::StatusRequest());
   v1::StatusReply reply;
   if (!reader->Read(&reply)) {
     TERRACE_RETURN_IF_ERROR(to_status(reader->Finish()));
     return corrupt("it ended Status without an answer");
   }
+  TERRACE_RETURN_IF_ERROR(named(check_answerer(context, credentials_.get())));
   context.TryCancel();
   (void)reader->Finish();
   return from_message(reply);
@@ -448,7 +426,8 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   }
   grpc::ClientContext context;
   StandstillGuard guard(context, timeouts_.progress);
-  auto reader = stub_->Assign(&context, message);
+  const auto with = stub();
+  auto reader = with->Assign(&context, message);
   v1::AssignProgress answer;
   AssignProgress before;
   bool ready = false;
@@ -475,14 +454,15 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
 
 }  // namespace
 
-Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
-                                                            const ControlTimeouts& timeouts) {
+Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address, const ControlTimeouts& timeouts,
+                                                            std::shared_ptr<security::Credentials> credentials) {
   TERRACE_ASSIGN_OR_RETURN(const transport::HostPort target, transport::parse_host_port(address));
   if (target.port == 0)
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: nothing listens on port 0; give --node HOST:PORT", address));
-  TERRACE_RETURN_IF_ERROR(require_loopback(address, target.host));
-  return std::unique_ptr<NodeControl>(std::make_unique<GrpcNodeControl>(address, target, timeouts));
+  if (!credentials) TERRACE_RETURN_IF_ERROR(require_loopback(address, target.host));
+  return std::unique_ptr<NodeControl>(
+      std::make_unique<GrpcNodeControl>(address, target, timeouts, std::move(credentials)));
 }
 
 }  // namespace terrace::legs

@@ -1,5 +1,5 @@
-// NodeControl over gRPC (proto/terrace/v1/node.proto). Without credentials: links beyond loopback are refused before
-// anything is sent.
+// NodeControl over gRPC (proto/terrace/v1/node.proto). Without credentials links beyond loopback are refused before
+// anything is sent; with credentials every link is mutual TLS, on loopback too.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "common/security/credentials.h"
 #include "coordinator/legs/node_control.h"
 
 namespace terrace::legs {
@@ -18,8 +19,9 @@ struct ControlTimeouts {
 };
 
 // Checks the address and makes the channel; connects with the first call. kInvalidArgument: not HOST:PORT.
-// kRefused: the host is not a loopback address.
-Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address,
-                                                            const ControlTimeouts& timeouts);
+// kRefused: no credentials, and the host is not a loopback address. Of the calls: kRefused also where one end does not
+// take the other's certificate.
+Result<std::unique_ptr<NodeControl>> make_grpc_node_control(const std::string& address, const ControlTimeouts& timeouts,
+                                                            std::shared_ptr<security::Credentials> credentials = {});
 
 }  // namespace terrace::legs

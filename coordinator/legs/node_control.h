@@ -82,7 +82,7 @@ struct AssignProgress {
 
 // What `terrace status` shows.
 struct NodeSessionStatus {
-  std::uint64_t session = 0;
+  std::uint64_t number = 0;  // as the node counts its sessions
   std::string coordinator;
   std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;

@@ -83,6 +83,7 @@ class Role(unittest.TestCase):
                     "ansible_python_interpreter": "/usr/bin/python3",
                     "terrace_stage": str(home / "stage"),
                     "terrace_api_keys": ["0123456789abcdef"],
+                    "terrace_secret": "5a" * 32,
                     **variables,
                 }
             )
@@ -107,6 +108,7 @@ class Role(unittest.TestCase):
             recaps = [line for line in done.stdout.splitlines() if "changed=" in line]
             self.assertNotIn("changed=0 ", recaps[0], done.stdout)
             self.assertIn("changed=0 ", recaps[1], done.stdout)
+            self.assertNotIn("5a5a5a5a", done.stdout)
             self.look_at(Path(home) / "result")
 
     def look_at(self, result):
@@ -119,12 +121,21 @@ class Role(unittest.TestCase):
         keys = result / "terrace/api-keys"
         self.assertEqual(keys.read_text(), "0123456789abcdef\n")
         self.assertEqual(stat.S_IMODE(keys.stat().st_mode), 0o600)
+        secret = result / "terrace/secret"
+        self.assertEqual(secret.read_text(), "5a" * 32 + "\n")
+        self.assertEqual(stat.S_IMODE(secret.stat().st_mode), 0o600)
 
     def test_an_option_that_the_program_does_not_know_is_never_installed(self):
         with tempfile.TemporaryDirectory() as home:
             done = self.play(home, 1, terrace_node_options={"lisen": "127.0.0.1:9000"})
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stdout, r"lisen.*listen")
+
+    def test_a_secret_that_is_none_is_never_installed(self):
+        with tempfile.TemporaryDirectory() as home:
+            done = self.play(home, 1, terrace_secret="the secret")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertFalse((Path(home) / "result/terrace/secret").exists())
 
 
 if __name__ == "__main__":

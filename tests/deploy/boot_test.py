@@ -22,6 +22,7 @@ $answer/health > health
 $answer/v1/models > without-key
 $answer/v1/completions -H 'Authorization: Bearer the-key' -d '{"prompt":"Once upon a time","max_tokens":6}' > completion
 $answer/metrics -H 'Authorization: Bearer the-key' > metrics
+/usr/local/bin/terrace status --node 127.0.0.1:9000 > without-secret 2>&1
 for unit in terrace terrace-node; do
   systemctl stop $unit
   systemctl show -p Result -p ExecMainStatus $unit > $unit.stopped
@@ -89,7 +90,9 @@ def lay_out(folder):
     text = (support.DEPLOY / "config/terrace.toml").read_text()
     (options / "terrace.toml").write_text(re.sub(r"^# node = .*", 'node = ["127.0.0.1:9000"]', text, flags=re.M))
     (options / "api-keys").write_text("the-key\n")
-    (options / "api-keys").chmod(0o600)
+    (options / "secret").write_text("5a" * 32 + "\n")
+    for name in ("api-keys", "secret"):
+        (options / name).chmod(0o600)
 
 
 class Boot(unittest.TestCase):
@@ -129,6 +132,10 @@ class Boot(unittest.TestCase):
         self.assertGreater(int(pairs.group(1)), 0)
         self.assertEqual(set(self.answers["wrong-option"].split()), {"ExecMainStatus=2", "NRestarts=0"})
         self.assertIn("did you mean listen", self.answers["journal"])
+        # The node takes who has the secret, and the journal does not have it.
+        self.assertIn("coordinators need the same secret", self.answers["journal"])
+        self.assertIn("--secret-file", self.answers["without-secret"])
+        self.assertNotIn("5a5a5a5a", self.answers["journal"])
 
 
 if __name__ == "__main__":

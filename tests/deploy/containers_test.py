@@ -135,8 +135,8 @@ class Compose(unittest.TestCase):
         self.assertEqual(sorted(parsed.service_names()), ["coordinator", "node-1", "node-2"])
 
     def test_an_unknown_key_is_invalid(self):
-        with self.assertRaisesRegex(ValueError, "network_modus"):
-            self.parse(COMPOSE_TEXT.replace("network_mode:", "network_modus:"))
+        with self.assertRaisesRegex(ValueError, "stop_grace_time"):
+            self.parse(COMPOSE_TEXT.replace("stop_grace_period:", "stop_grace_time:"))
 
     def test_each_service_is_a_stage_and_starts_what_its_program_takes(self):
         for name, service in compose()["services"].items():
@@ -156,14 +156,28 @@ class Compose(unittest.TestCase):
     def test_coordinator_names_the_nodes_where_they_listen(self):
         services = compose()["services"]
         listening = {
-            service["command"][service["command"].index("--listen") + 1]
+            f"{name}:{word.rsplit(':', 1)[1]}"
             for name, service in services.items()
             if name.startswith("node")
+            for word in service["command"]
+            if word.startswith("--listen=0.0.0.0:")
         }
+        self.assertEqual(len(listening), 2)
         named = {
             word.removeprefix("--node=") for word in services["coordinator"]["command"] if word.startswith("--node=")
         }
         self.assertEqual(named, listening)
+
+    def test_each_service_and_its_health_check_has_the_secret_and_nothing_else_is_published(self):
+        parsed = compose()
+        self.assertIn("secret", parsed["secrets"])
+        for name, service in parsed["services"].items():
+            self.assertIn("secret", service["secrets"], name)
+            self.assertIn("--secret-file=/run/secrets/secret", service["command"], name)
+            if "healthcheck" in service:
+                self.assertIn("/run/secrets/secret", service["healthcheck"]["test"], name)
+            self.assertEqual("ports" in service, name == "coordinator", name)
+            self.assertNotIn("network_mode", service, name)
 
     def test_containers_can_do_nothing_that_they_need_not(self):
         for name, service in compose()["services"].items():

@@ -13,7 +13,8 @@ OLDEST, NEWEST = "1.27", "1.37"  # of kubeVersion in Chart.yaml; the newest that
 VARIANTS = {
     "defaults": {},
     "own model": {"model": {"existingClaim": "models", "file": "qwen3/model.gguf"}, "node": {"ram": "48G"}},
-    "beyond loopback": {"listen": {"host": "0.0.0.0", "port": 9100}},
+    "loopback without a secret": {"listen": {"host": "127.0.0.1", "port": 9100}, "secret": {"name": ""}},
+    "another secret": {"secret": {"name": "mine", "key": "line"}, "listen": {"host": "[::]"}},
     "placed": {
         "nodeSelector": {"disk": "nvme"},
         "tolerations": [{"key": "big", "operator": "Exists"}],
@@ -74,10 +75,28 @@ class Chart(unittest.TestCase):
             if "exec" in probe:
                 commands.check(self, probe["exec"]["command"], f"{name}, probe")
 
-    def test_probe_is_grpc_health_where_the_kubelet_can_reach_the_node(self):
-        for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-            self.assertEqual(container(render(VARIANTS["beyond loopback"]))[name]["grpc"], {"port": 9100})
-            self.assertNotIn("grpc", container(render({}))[name])
+    def test_node_and_probes_have_the_secret_that_is_mounted(self):
+        for name, file in (("defaults", "/etc/terrace/secret/secret"), ("another secret", "/etc/terrace/secret/line")):
+            manifests = render(VARIANTS[name])
+            node = container(manifests)
+            self.assertIn(f"--secret-file={file}", node["args"], name)
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                self.assertIn(f"--secret-file={file}", node[probe]["exec"]["command"], name)
+            (mount,) = [each for each in node["volumeMounts"] if each["name"] == "secret"]
+            self.assertEqual((mount["mountPath"], mount["readOnly"]), ("/etc/terrace/secret", True))
+            (volume,) = manifests["StatefulSet"]["spec"]["template"]["spec"]["volumes"]
+            self.assertEqual(volume["secret"]["defaultMode"], 0o400)
+        alone = container(render(VARIANTS["loopback without a secret"]))
+        self.assertNotIn("secret", str(alone))
+
+    def test_probes_ask_where_the_node_listens(self):
+        for name, at in (("defaults", "127.0.0.1:9000"), ("another secret", "[::1]:9000")):
+            self.assertIn(f"--node={at}", container(render(VARIANTS[name]))["readinessProbe"]["exec"]["command"])
+
+    def test_listening_beyond_loopback_without_a_secret_is_refused(self):
+        helm = support.module("helm_python")
+        with self.assertRaisesRegex(helm.HelmError, "secret.name"):
+            render({"secret": {"name": ""}})
 
     def test_stopping_has_the_time_that_the_unit_gives(self):
         pod = render({})["StatefulSet"]["spec"]["template"]["spec"]

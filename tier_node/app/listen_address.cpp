@@ -36,9 +36,10 @@ Error bad_form(const std::string& flag, const std::string& text) {
                fmt::format("{} \"{}\" is not HOST:PORT; for example 127.0.0.1:9000 or [::1]:9000", flag, text));
 }
 
-}  // namespace
+using FoundAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text) {
+// All that the host stands for; `port`: of the text.
+Result<FoundAddresses> look_up(const std::string& flag, const std::string& text, std::uint16_t* port) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return bad_form(flag, text);
   std::string host = text.substr(0, colon);
@@ -48,8 +49,7 @@ Result<ListenAddress> resolve_loopback(const std::string& flag, const std::strin
   } else if (host.find(':') != std::string::npos) {
     return bad_form(flag, text);
   }
-  ListenAddress address;
-  const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), address.port);
+  const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), *port);
   if (port_text.empty() || parsed.ec != std::errc() || parsed.ptr != port_text.data() + port_text.size())
     return bad_form(flag, text);
 
@@ -59,14 +59,26 @@ Result<ListenAddress> resolve_loopback(const std::string& flag, const std::strin
   if (const int failed = getaddrinfo(host.c_str(), nullptr, &hints, &list))
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} {}: the host is unknown: {}", flag, text, gai_strerror(failed)));
-  const std::unique_ptr<addrinfo, FreeAddresses> addresses(list);
-  for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
+  return FoundAddresses(list);
+}
+
+}  // namespace
+
+Result<ListenAddress> resolve_address(const std::string& flag, const std::string& text) {
+  ListenAddress address;
+  TERRACE_ASSIGN_OR_RETURN(const FoundAddresses found, look_up(flag, text, &address.port));
+  address.host = numeric_host(*found);
+  return address;
+}
+
+Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text, const std::string& why) {
+  ListenAddress address;
+  TERRACE_ASSIGN_OR_RETURN(const FoundAddresses found, look_up(flag, text, &address.port));
+  for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next)
     if (!is_loopback(*each->ai_addr))
       return Error(ErrorCode::kRefused,
-                   fmt::format("{} {}: {} is not loopback, and beyond loopback a node needs credentials, which this "
-                               "version does not have yet; listen on 127.0.0.1",
-                               flag, text, numeric_host(*each)));
-  address.host = numeric_host(*list);
+                   fmt::format("{} {}: {} is not loopback, and {}", flag, text, numeric_host(*each), why));
+  address.host = numeric_host(*found);
   return address;
 }
 

@@ -1,4 +1,4 @@
-// Where a node may listen. Without credentials that is loopback and nothing else.
+// Where a node may listen: without credentials on loopback and nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,11 @@ struct ListenAddress {
   std::string with_port(std::uint16_t other) const { return host + ":" + std::to_string(other); }
 };
 
-// `text` is HOST:PORT, the value of `flag` ("--listen", for messages); the host is resolved and must be loopback in
-// every address it stands for, of which the first is taken. kInvalidArgument: no HOST:PORT, an unknown host. kRefused:
-// beyond loopback.
-Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text);
+// `text` is HOST:PORT, the value of `flag` ("--listen", for messages). The host is resolved, and the first of its
+// addresses taken. kInvalidArgument: no HOST:PORT, an unknown host.
+Result<ListenAddress> resolve_address(const std::string& flag, const std::string& text);
+// The same; the host must be loopback in every address it stands for. kRefused: it is not; `why` says what it would
+// need.
+Result<ListenAddress> resolve_loopback(const std::string& flag, const std::string& text, const std::string& why);
 
 }  // namespace terrace::node

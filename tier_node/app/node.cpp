@@ -15,6 +15,7 @@
 #include "common/base/machine_limits.h"
 #include "common/base/stop_signal.h"
 #include "common/metrics/exposer/exposer.h"
+#include "common/security/credentials.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
@@ -24,6 +25,8 @@
 #include "kernels/selftest/selftest.h"
 #include "tier_node/app/card.h"
 #include "tier_node/app/listen_address.h"
+#include "tier_node/app/model_path.h"
+#include "tier_node/app/privileges.h"
 #include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_keys.h"
@@ -101,7 +104,8 @@ Status self_check(const Machine& machine, const Logger& log) {
 Result<std::optional<OwnModel>> open_own_model(const NodeOptions& options, const std::filesystem::path& cache_dir,
                                                Parallel& parallel, const Logger& log) {
   if (options.model.empty()) return std::optional<OwnModel>();
-  TERRACE_ASSIGN_OR_RETURN(OwnModel own, OwnModel::open(options.model, cache_dir, parallel));
+  TERRACE_ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(options.model, options.model_dir));
+  TERRACE_ASSIGN_OR_RETURN(OwnModel own, OwnModel::open(path, cache_dir, parallel));
   if (!own.cache_note().empty()) log.warn("{}", own.cache_note());
   log.info("own model {}: {} of experts, manifest {}", own.path(), format_size(own.total_bytes()),
            security::to_hex(own.hash()));
@@ -134,10 +138,19 @@ struct Addresses {
 
 Result<Addresses> choose_addresses(const NodeOptions& options) {
   Addresses addresses;
-  TERRACE_ASSIGN_OR_RETURN(addresses.control, resolve_loopback("--listen", options.listen));
+  if (options.security.any_credentials()) {
+    TERRACE_ASSIGN_OR_RETURN(addresses.control, resolve_address("--listen", options.listen));
+  } else {
+    TERRACE_ASSIGN_OR_RETURN(
+        addresses.control, resolve_loopback("--listen", options.listen,
+                                            "beyond loopback a node needs credentials: give --secret-file, or --cert, "
+                                            "--key and --ca, or listen on 127.0.0.1"));
+  }
   TERRACE_ASSIGN_OR_RETURN(addresses.data_port, choose_data_port(options, addresses.control));
   if (!options.metrics.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(addresses.metrics, resolve_loopback("--metrics", options.metrics));
+    TERRACE_ASSIGN_OR_RETURN(addresses.metrics,
+                             resolve_loopback("--metrics", options.metrics,
+                                              "metrics are served to everybody who asks, so on loopback alone"));
   }
   return addresses;
 }
@@ -157,9 +170,15 @@ Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& address
   return exposer;
 }
 
+const char* what_coordinators_need(const security::Credentials* credentials) {
+  if (credentials == nullptr) return "no credentials";
+  return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
+}
+
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
-             kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses, StopSignal& stop,
-             const ServiceManager& manager, const Logger& log) {
+             kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
+             const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
+             const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
   transport::SealedTransport transport(std::make_shared<transport::TcpTransport>(), data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(const auto data,
@@ -173,9 +192,10 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   node.data_port = data->port();
   ControlOptions control_options;
   control_options.log = log;
+  control_options.credentials = credentials;
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
                                                                     sessions, loader, node, control_options));
-  log.info("data port {}", data->port());
+  log.info("data port {}; coordinators need {}", data->port(), what_coordinators_need(credentials.get()));
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);
 
@@ -193,6 +213,9 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
+  give_up_privileges(log);
+  TERRACE_ASSIGN_OR_RETURN(const auto credentials,
+                           security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
   // Before memory is counted: where a card's memory is the host's, both are one budget.
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
@@ -220,9 +243,11 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.machine = machine;
   session_options.card_store = card.store.get();
   session_options.limits.n_workers = pool->n_workers();
+  session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, *stop, manager, log);
+  const Status served =
+      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

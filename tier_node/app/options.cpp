@@ -15,10 +15,17 @@ OptionTable make_option_table(NodeOptions* options) {
   table.add("metrics", &options->metrics, "serve metrics for Prometheus there, over plain HTTP; loopback alone")
       .value_name("HOST:PORT")
       .default_text("off");
+  table.group("Security");
+  security::add_security_options(table, &options->security);
   table.group("Work");
   table.add("model", &options->model, "own copy of a model: its experts need not be sent to this node")
       .value_name("FILE")
       .default_text("none");
+  table
+      .add("model-dir", &options->model_dir,
+           "where model files are: --model is looked for in it, and one that lies elsewhere is refused")
+      .value_name("DIR")
+      .default_text("none; --model says where");
   table.add("ram", &options->ram, "memory for all sessions together: experts, receive windows, scratch")
       .value_name("SIZE")
       .range(kLeastRam, kMostRam)

@@ -10,6 +10,7 @@
 #include "common/base/options.h"
 #include "common/base/program_options.h"
 #include "common/base/units.h"
+#include "common/security/options.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 
@@ -19,7 +20,9 @@ struct NodeOptions {
   std::string listen = "127.0.0.1:9000";
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
   std::string metrics;                     // HOST:PORT; empty: none are served
+  security::SecurityOptions security;      // none: loopback alone
   std::filesystem::path model;             // empty: no copy of its own
+  std::filesystem::path model_dir;         // where model files may be; empty: where `model` says
   std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest

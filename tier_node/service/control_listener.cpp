@@ -14,12 +14,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/base/seldom.h"
 #include "common/transport/address.h"
 #include "common/transport/event_fd.h"
 
@@ -122,20 +122,6 @@ class OpenSockets {
   std::vector<Known> sockets_;
 };
 
-// Whether a thing that may happen all the time is to be told: once a minute.
-class Seldom {
- public:
-  bool now() {
-    const auto time = std::chrono::steady_clock::now();
-    if (told_ && time - *told_ < std::chrono::minutes(1)) return false;
-    told_ = time;
-    return true;
-  }
-
- private:
-  std::optional<std::chrono::steady_clock::time_point> told_;
-};
-
 class Listener final : public ControlListener {
  public:
   Listener(std::uint32_t max_connections, Handler on_connection, const Logger& log, Socket socket,
@@ -176,7 +162,7 @@ class Listener final : public ControlListener {
       if (fd >= 0) {
         take(Socket(fd));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        if (no_descriptor_.now())
+        if (no_descriptor_.happened())
           log_.warn("{}: connections wait: {}; going on when others end", address_, std::strerror(errno));
         if (wait(false, kPauseMs)) return;
       }  // else a connection that ended before it was taken
@@ -187,9 +173,9 @@ class Listener final : public ControlListener {
     // Looked through only when it may be too many.
     if (open_.at_most() >= max_connections_ && open_.count() >= max_connections_) {
       const std::uint64_t said = open_.end_one();
-      if (full_.now())
-        log_.warn("{}: {} connections are open: the one that said least, {} bytes, is closed for a new one", address_,
-                  max_connections_, said);
+      if (const auto left_out = full_.happened())
+        log_.warn("{}: {} connections are open: the one that said least, {} bytes, is closed for a new one{}", address_,
+                  max_connections_, said, and_left_out(*left_out));
     }
     const int on = 1;
     (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails on none that lives

@@ -1,7 +1,6 @@
 #include "tier_node/service/control_server.h"
 
 #include <fmt/core.h>
-#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -18,6 +17,8 @@
 #include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tier_node/service/control_listener.h"
+#include "tier_node/service/handshake_log.h"
+#include "tier_node/service/server_credentials.h"
 
 namespace terrace::node {
 namespace {
@@ -141,7 +142,7 @@ void describe_card(const kernels::CardFacts& card, const arena::StoreUsage& slab
 void describe_session(Session& session, v1::SessionStatus& message) {
   const Session::EpochSummary epoch = session.newest_epoch();
   const Counters& counters = session.counters();
-  message.set_session(session.id());
+  message.set_number(session.number());
   message.set_coordinator(session.coordinator());
   message.set_epoch(epoch.number);
   message.set_experts(epoch.n_slabs);
@@ -175,8 +176,9 @@ grpc::Status no_place(const char* kind, int most) {
 
 class NodeService final : public v1::Node::Service {
  public:
-  NodeService(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info)
-      : sessions_(sessions), loader_(loader), info_(info) {}
+  NodeService(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info,
+              std::shared_ptr<security::Credentials> credentials)
+      : sessions_(sessions), loader_(loader), info_(info), credentials_(std::move(credentials)) {}
 
   void set_listen(std::string listen) { listen_ = std::move(listen); }
 
@@ -224,9 +226,12 @@ class NodeService final : public v1::Node::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
     OpenRequest open;
+    auto peer = peer_of(*context, credentials_.get());
+    if (!peer.ok()) return to_grpc(peer.error());
+    open.peer = std::move(*peer);
     open.protocol_min = request->protocol().min();
     open.protocol_max = request->protocol().max();
     open.numerics_version = request->numerics_version();
@@ -251,7 +256,7 @@ class NodeService final : public v1::Node::Service {
 
   grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest* request,
                        v1::ReserveReply* reply) override {
-    const auto session = sessions_.find(request->session());
+    const auto session = find(*context, request->session());
     if (!session.ok()) return to_grpc(session.error());
     const auto reserved =
         sessions_.reserve(**session, {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()},
@@ -262,18 +267,20 @@ class NodeService final : public v1::Node::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request, v1::ReleaseReply*) override {
-    const auto session = sessions_.find(request->session());
+  grpc::Status Release(grpc::ServerContext* context, const v1::ReleaseRequest* request, v1::ReleaseReply*) override {
+    const auto session = find(*context, request->session());
     return session.ok() ? to_grpc((*session)->release()) : to_grpc(session.error());
   }
 
-  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request, v1::HeartbeatReply*) override {
-    return to_grpc(sessions_.heartbeat(request->session()));
+  grpc::Status Heartbeat(grpc::ServerContext* context, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatReply*) override {
+    const auto session = find(*context, request->session());
+    return to_grpc(session.ok() ? sessions_.heartbeat((*session)->id()) : session.error());
   }
 
   grpc::Status Assign(grpc::ServerContext* context, const v1::AssignRequest* request,
                       grpc::ServerWriter<v1::AssignProgress>* writer) override {
-    const auto session = sessions_.find(request->session());
+    const auto session = find(*context, request->session());
     if (!session.ok()) return to_grpc(session.error());
     const StreamPlace place(assign_streams_, kMaxAssignStreams);
     if (!place.got()) return no_place("Assign", kMaxAssignStreams);
@@ -285,14 +292,15 @@ class NodeService final : public v1::Node::Service {
     return follow(*context, **session, *assignment, *writer);
   }
 
-  grpc::Status Forget(grpc::ServerContext*, const v1::ForgetRequest* request, v1::ForgetReply*) override {
-    const auto session = sessions_.find(request->session());
+  grpc::Status Forget(grpc::ServerContext* context, const v1::ForgetRequest* request, v1::ForgetReply*) override {
+    const auto session = find(*context, request->session());
     return session.ok() ? to_grpc((*session)->forget(request->epoch())) : to_grpc(session.error());
   }
 
-  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+  grpc::Status CloseSession(grpc::ServerContext* context, const v1::CloseSessionRequest* request,
                             v1::CloseSessionReply*) override {
-    return to_grpc(sessions_.close(request->session()));
+    const auto session = find(*context, request->session());
+    return to_grpc(session.ok() ? sessions_.close((*session)->id()) : session.error());
   }
 
   grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
@@ -318,6 +326,12 @@ class NodeService final : public v1::Node::Service {
   }
 
  private:
+  // Of the caller's sessions.
+  Result<SessionRef> find(const grpc::ServerContext& context, std::uint64_t id) const {
+    TERRACE_ASSIGN_OR_RETURN(const std::string peer, peer_of(context, credentials_.get()));
+    return sessions_.find(id, peer);
+  }
+
   // When there is something to tell, and at least twice a second until the epoch is live.
   grpc::Status follow(grpc::ServerContext& context, Session& session, const AssignmentRef& assignment,
                       grpc::ServerWriter<v1::AssignProgress>& writer) {
@@ -362,7 +376,8 @@ class NodeService final : public v1::Node::Service {
   SessionTable& sessions_;
   SlabLoader& loader_;
   const NodeInfo info_;
-  std::string listen_;  // before the first call
+  const std::shared_ptr<security::Credentials> credentials_;  // null: none
+  std::string listen_;                                        // before the first call
   std::atomic<int> status_streams_ = 0;
   std::atomic<int> assign_streams_ = 0;
 
@@ -382,6 +397,7 @@ void bound_connections(const ControlOptions& options, grpc::ServerBuilder& build
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // else the third is not sent
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // gRPC binds nothing here; if it ever does, alone
 }
 
 std::string with_port(const std::string& address, int port) {
@@ -391,9 +407,12 @@ std::string with_port(const std::string& address, int port) {
 }  // namespace
 
 struct ControlServer::Impl {
-  Impl(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info) : service(sessions, loader, info) {}
+  Impl(SessionTable& sessions, SlabLoader& loader, const NodeInfo& info,
+       std::shared_ptr<security::Credentials> credentials)
+      : service(sessions, loader, info, std::move(credentials)) {}
 
   NodeService service;
+  std::optional<HandshakeLog> handshake_log;  // with credentials
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<ControlListener> listener;
@@ -403,13 +422,12 @@ struct ControlServer::Impl {
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address, SessionTable& sessions,
                                                             SlabLoader& loader, const NodeInfo& info,
                                                             const ControlOptions& options) {
-  // Process-wide switches of gRPC, which have to be set before a server is built. Its own log would put a page of
-  // file names beside the one sentence that we say.
-  gpr_set_log_function([](gpr_log_func_args*) {});
+  // Process-wide switches of gRPC, which have to be set before a server is built.
+  HandshakeLog::take_over();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
-  auto impl = std::make_unique<Impl>(sessions, loader, info);
+  auto impl = std::make_unique<Impl>(sessions, loader, info, options.credentials);
   grpc::ResourceQuota quota;
   quota.SetMaxThreads(kMaxThreads);
   quota.Resize(kMaxMemory);
@@ -418,7 +436,8 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetResourceQuota(quota);
   impl->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      make_server_credentials(options.credentials));
   builder.RegisterService(&impl->service);
   impl->server = builder.BuildAndStart();
   if (!impl->server) return Error(ErrorCode::kIo, fmt::format("{}: the control server does not start", address));
@@ -431,6 +450,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& a
                            ControlListener::start(address, options.max_connections, on_connection, options.log));
   impl->address = with_port(address, impl->listener->port());
   impl->service.set_listen(impl->address);
+  if (options.credentials) impl->handshake_log.emplace(options.log, impl->address);
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/log.h"
 #include "common/base/result.h"
+#include "common/security/credentials.h"
 #include "common/threads/cpus.h"
 #include "kernels/card/expert_card.h"
 #include "tier_node/session/session_table.h"
@@ -39,6 +40,7 @@ struct ControlOptions {
   std::chrono::milliseconds keepalive_timeout{20'000};  // without the answer: the connection and its calls end
   std::uint32_t max_connections = 256;                  // open at one time; see ControlListener
   Logger log = Logger::silent();                        // what the listener meets
+  std::shared_ptr<security::Credentials> credentials{};  // given: required of every client; null: none, on loopback
 };
 
 class ControlServer {

@@ -236,8 +236,14 @@ void DataServer::follow_session(Peer& peer) {
   end_peer(peer, peer.session()->closed_by_wish() ? nullptr : &peer.session()->end_reason());
 }
 
+void DataServer::log_end(const Peer& peer, const Error& why) {
+  if (peer.session()) return parts_.log.info("{}: closed: {}", peer.name(), why.text());
+  if (const auto left_out = strangers_.happened())
+    parts_.log.info("{}: closed: {}{}", peer.name(), why.text(), and_left_out(*left_out));
+}
+
 void DataServer::end_peer(Peer& peer, const Error* why) {
-  if (why != nullptr) parts_.log.info("{}: closed: {}", peer.name(), why->text());
+  if (why != nullptr) log_end(peer, *why);
   cancel_works(peer);
   peer.close(why, now() + options_.linger);
 }
@@ -259,7 +265,7 @@ void DataServer::on_closed(Peer& peer) {
   if (why.code() == ErrorCode::kPeerGone) return end_if_abandoned(peer, false);
   // The stream holds no frames, or nobody reads it: nothing can be answered on it, and the session is at its end as
   // with any bad frame.
-  parts_.log.info("{}: closed: {}", peer.name(), why.text());
+  log_end(peer, why);
   if (const SessionRef& session = peer.session(); session && !stopping_) session->end(why);
 }
 

@@ -23,6 +23,7 @@
 #include "common/base/log.h"
 #include "common/base/parallel.h"
 #include "common/base/result.h"
+#include "common/base/seldom.h"
 #include "common/threads/waiting.h"
 #include "common/transport/connection.h"
 #include "kernels/cpu/ops/ops.h"
@@ -113,6 +114,8 @@ class DataServer final : public CompletionSink {
   bool serve(Peer& peer);
   void check_deadline(Peer& peer);
   void follow_session(Peer& peer);
+  // Of a session's connection each; of strangers', who can come as often as they like, one now and then.
+  void log_end(const Peer& peer, const Error& why);
   void end_peer(Peer& peer, const Error* why);
   void fail(Peer& peer, const Error& error);
   void cancel_works(Peer& peer);
@@ -152,6 +155,7 @@ class DataServer final : public CompletionSink {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::uint64_t next_peer_ = 1;
   bool stopping_ = false;
+  Seldom strangers_;
   TimePoint accept_after_ = TimePoint::min();  // the process has no descriptor left until then, maybe
   std::vector<std::unique_ptr<Work>> all_works_;
   std::vector<Work*> free_works_;

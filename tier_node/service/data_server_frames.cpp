@@ -31,10 +31,10 @@ Status DataServer::dispatch(Peer& peer, const wire::Frame& frame, std::span<cons
     return {};
   }
   if (header.session != peer.session()->id() || header.lane != peer.lane())
-    return Error(ErrorCode::kRefused, fmt::format("a {} frame names session {:016x}, lane {} on a connection of "
-                                                  "session {:016x}, lane {}",
-                                                  wire::name(header.type), header.session, wire::name(header.lane),
-                                                  peer.session()->id(), wire::name(peer.lane())));
+    return Error(
+        ErrorCode::kRefused,
+        fmt::format("a {} frame names session {:016x}, lane {} on a connection of another session or lane, {}",
+                    wire::name(header.type), header.session, wire::name(header.lane), wire::name(peer.lane())));
   switch (header.type) {
     case wire::FrameType::kBatch:
       return on_batch(peer, frame, bytes);

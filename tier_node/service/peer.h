@@ -40,7 +40,7 @@ class Peer {
   void set_ready(bool ready) { ready_ = ready; }
   // Of kMute: for the hello; of kOpen: for the frame that has begun to come; of kClosing: for the rest. max(): none.
   TimePoint deadline() const;
-  std::string name() const;  // "127.0.0.1:50122 (lane latency, session 00ab.. of box7)"
+  std::string name() const;  // "127.0.0.1:50122 (lane latency, session 3 of box7)"
 
   // kMute -> kOpen: sends the welcome with the lane's first grant.
   void open(SessionRef session, wire::Lane lane);

@@ -24,7 +24,7 @@ Session::Session(Identity identity, Model model, const SessionLimits& limits, Ti
       lease_end_(lease_end.time_since_epoch().count()),
       epochs_(model_.max_live_items()) {}
 
-std::string Session::name() const { return fmt::format("session {:016x} of {}", id(), coordinator()); }
+std::string Session::name() const { return fmt::format("session {} of {}", number(), coordinator()); }
 
 Result<std::uint64_t> Session::reserve(arena::SlabStore& store, arena::SlabStore* card,
                                        const arena::ReservationTerms& asked, FunctionRef<bool()> go_on,

@@ -33,10 +33,12 @@ using TimePoint = std::chrono::steady_clock::time_point;
 class Session {
  public:
   struct Identity {
-    std::uint64_t id = 0;    // random, never 0
+    std::uint64_t id = 0;  // random, never 0
     security::Key data_key;  // of its data connections
     security::Cipher data_cipher = security::Cipher::kPlain;
-    std::string coordinator;  // its name for itself, printable
+    std::string coordinator;   // its name for itself, printable
+    std::uint64_t number = 0;  // as this node counts its sessions, from 1: for people. The id is for its owner alone
+    std::string peer;          // who opened it, and alone may use it on the control plane; empty: no credentials
   };
 
   // on_end is called once, by the thread that ended the session, outside all locks.
@@ -47,10 +49,12 @@ class Session {
   const security::Key& data_key() const { return identity_.data_key; }
   security::Cipher data_cipher() const { return identity_.data_cipher; }
   const std::string& coordinator() const { return identity_.coordinator; }
+  std::uint64_t number() const { return identity_.number; }
+  const std::string& peer() const { return identity_.peer; }
   const Model& model() const { return model_; }
   const SessionLimits& limits() const { return limits_; }
   Counters& counters() { return counters_; }
-  std::string name() const;  // "session 00ab.. of box7": for logs and errors
+  std::string name() const;  // "session 3 of box7": for logs and errors
 
   // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
   // asked.slabs counts slabs as the file has them. Returns the bytes reserved. On every error nothing is taken:

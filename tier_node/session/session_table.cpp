@@ -23,6 +23,12 @@ Result<std::uint64_t> random_id() {
   return id;
 }
 
+Error not_open(std::uint64_t id) {
+  return Error(
+      ErrorCode::kNotFound,
+      fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
+}
+
 // A name from a peer, fit for logs and messages.
 std::string printable(const std::string& name) {
   std::string text = name.substr(0, kMaxName);
@@ -131,6 +137,11 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
   TERRACE_ASSIGN_OR_RETURN(identity.data_key, security::Key::make());
   TERRACE_ASSIGN_OR_RETURN(identity.data_cipher, choose_cipher(request));
   identity.coordinator = printable(request.coordinator);
+  identity.peer = request.peer;
+  {
+    const std::lock_guard lock(mutex_);
+    identity.number = ++last_number_;
+  }
   auto session =
       std::make_shared<Session>(std::move(identity), std::move(model), limits, options_.clock() + options_.lease,
                                 [this](const Session& ended) { remove(ended); });
@@ -168,9 +179,13 @@ Result<SessionRef> SessionTable::find(std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
   if (found != sessions_.end()) return found->second;
-  return Error(
-      ErrorCode::kNotFound,
-      fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
+  return not_open(id);
+}
+
+Result<SessionRef> SessionTable::find(std::uint64_t id, const std::string& peer) const {
+  TERRACE_ASSIGN_OR_RETURN(SessionRef session, find(id));
+  if (session->peer() != peer) return not_open(id);
+  return session;
 }
 
 Status SessionTable::heartbeat(std::uint64_t id) {

@@ -34,6 +34,7 @@ struct OpenRequest {
   AskedLimits limits;
   std::string coordinator;
   std::vector<std::string> data_ciphers;  // that the coordinator takes, by name; none: plain
+  std::string peer;  // Session::Identity::peer
 };
 
 // A session that is only thought of: its model by numbers and shapes, slab_ids empty.
@@ -89,6 +90,8 @@ class SessionTable {
   Result<Estimate> estimate(EstimateRequest request) const;
   // kNotFound: closed, ended, or of an earlier start of this node.
   Result<SessionRef> find(std::uint64_t id) const;
+  // The same for a caller of the control plane, for whom a session that somebody else opened is not there either.
+  Result<SessionRef> find(std::uint64_t id, const std::string& peer) const;
   Status heartbeat(std::uint64_t id);
   // Session::reserve() from this node's store; a whole lease begins at its end.
   Result<std::uint64_t> reserve(Session& session, const arena::ReservationTerms& asked, FunctionRef<bool()> go_on);
@@ -136,6 +139,7 @@ class SessionTable {
   mutable std::mutex mutex_;
   mutable std::condition_variable wake_;  // sessions_, draining_ or stopping_ changed
   std::map<std::uint64_t, SessionRef> sessions_;
+  std::uint64_t last_number_ = 0;
   std::uint64_t manifest_bytes_ = 0;  // of sessions_, and of those being opened
   SessionTotals past_;                // of ended sessions; opened: of all
   bool draining_ = false;

@@ -18,18 +18,27 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.listen.host }}:{{ .Values.listen.port }}
 {{- end -}}
 
+{{- define "terrace-node.secret-file" -}}
+/etc/terrace/secret/{{ .Values.secret.key }}
+{{- end -}}
+
 {{/*
-Whether the node serves: standard gRPC health on its control port. The kubelet asks at the pod's address, where a node
-that listens on loopback is not; there the node is asked from inside.
+Whether the node serves, asked from inside with its own secret: the kubelet has none, and a node that wants one answers
+nobody else.
 */}}
 {{- define "terrace-node.probe" -}}
-{{- if or (hasPrefix "127." .Values.listen.host) (eq .Values.listen.host "[::1]") (eq .Values.listen.host "localhost") -}}
-exec:
-  command: ["terrace", "status", "--node", {{ include "terrace-node.address" . | quote }}]
-timeoutSeconds: 5
-{{- else -}}
-grpc:
-  port: {{ .Values.listen.port }}
-timeoutSeconds: 5
+{{- $loopback := or (hasPrefix "127." .Values.listen.host) (eq .Values.listen.host "[::1]") (eq .Values.listen.host "localhost") -}}
+{{- $wildcard := dict "0.0.0.0" "127.0.0.1" "[::]" "[::1]" -}}
+{{- if and (not $loopback) (not .Values.secret.name) -}}
+{{- fail "listen.host is beyond loopback, where a node needs a secret: secret.name" -}}
 {{- end -}}
+exec:
+  command:
+    - terrace
+    - status
+    - --node={{ get $wildcard .Values.listen.host | default .Values.listen.host }}:{{ .Values.listen.port }}
+    {{- if .Values.secret.name }}
+    - --secret-file={{ include "terrace-node.secret-file" . }}
+    {{- end }}
+timeoutSeconds: 5
 {{- end -}}

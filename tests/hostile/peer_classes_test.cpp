@@ -1,0 +1,385 @@
+// The classes of bugs by which others' worker links were broken (README.md), each by its tests: those that stand
+// elsewhere are looked up by name, so that none is renamed or lost unseen; those that are missing elsewhere are here.
+#include <gmock/gmock.h>
+#include <google/protobuf/message.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+
+#include "common/transport/loopback/loopback.h"
+#include "terrace/v1/node.grpc.pb.h"
+#include "tests/unit/common/temp_dir.h"
+#include "tests/unit/tier_node/support/node_parts.h"
+#include "tier_node/service/control_server.h"
+
+namespace terrace::node {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageLite;
+using terrace::test::read_file;
+using test::must;
+using test::NodeParts;
+using test::TinyModel;
+namespace v1 = ::terrace::v1;
+
+struct Class {
+  const char* id;
+  const char* what;
+  std::vector<std::string> tests;  // "Suite.Test"; of Python "Class.test_name"
+};
+
+// Sources of each class: README.md.
+const std::vector<Class>& classes() {
+  static const std::vector<Class> all = {
+      {"P01",
+       "unauthenticated worker port by default",
+       {"SecurityBeyondLoopback.WithoutCredentials_NeitherProgramGoesThere",
+        "TerraceNode.BeyondLoopback_RefusedBeforeAnythingListens",
+        "GrpcNodeControl.BeyondLoopback_RefusedBeforeAnythingIsSent",
+        "ControlSecurity.OtherSecretNoneOrPlainText_AreShutOutInTheHandshake"}},
+      {"P02",
+       "raw pointers as handles",
+       {"PeerClass.P02_IdsAreRandomNotAddressesNorCounted",
+        "ControlSecuritySessions.OfSomebodyElse_IsNotThereForAnyCall",
+        "DataServerTest.WrongTokenOrUnknownSession_TheSameRefusal"}},
+      {"P03",
+       "check skipped on a null field",
+       {"PeerClassOfCalls.P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn",
+        "ControlServerTest.EmptyRequests_AreErrorsNotCrashes",
+        "HostileClient.EverySectionOfEveryFrame_AbsentEmptyShortDoubledHuge_NamedErrorAndOthersAreServed",
+        "Batch.SectionAbsent_IsRefusedByName"}},
+      {"P04",
+       "type id used as index or divisor",
+       {"PeerClassOfCalls.P04_EveryTypeIdWithOddSizes_IsAnErrorOrAnEstimate",
+        "GgufBugClass.C09_UnknownTensorType_IsNamedAndSaysWhoseItIs",
+        "GgufBugClass.C04_BytesThatOverflow_AreRefusedForEveryType",
+        "SessionTest.EveryByteOfTheManifestFlipped_NoneOpens"}},
+      {"P05",
+       "function pointer, op code or path from the wire",
+       {"PeerClass.P05_NoFieldOfACallIsCodeOrAPath", "HostileClient.EveryHeaderFieldOutOfRange_NamedError",
+        "Security.ModelOutsideTheModelDirectory_IsRefusedThroughLinksToo"}},
+      {"P06",
+       "size arithmetic",
+       {"Batch.CountsThatMultiplyBeyondMemory_AreRefused",
+        "ForeignBytes.ManySpoiltWordsUnderARightChecksum_AreRefusedOrInRange",
+        "HostileClient.EveryFieldOfABatchOutOfRange_NamedError", "UnpackAddRow.SumsWrapInsteadOfOverflowing"}},
+      {"P07",
+       "use after free of cached state",
+       {"HostileClient.ForgetWhileItsBatchIsComputed_AnsweredFromTheOldShareAndLaterOnesAreStale",
+        "SessionTest.ForgottenWhileABatchRuns_SlabsStayUntilItEnds",
+        "DataServerTest.SessionEnds_EveryLaneHearsWhyAndMemoryIsFreeOnceTheBatchInHandIsDone"}},
+      {"P08",
+       "64-bit length allocated before check",
+       {"PeerClassOfCalls.P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn",
+        "WireAllocations.HugeNumberInEveryField_OnlyTheErrorIsAllocated",
+        "WireAllocations.HeaderOfAFrameBeyondTheLimit_NothingIsSetAsideByTheConnection",
+        "DataServerTest.LargeFrameAnnouncedBeforeHello_ClosedAtItsHeader",
+        "SessionTest.ManifestsOfAllSessionsTogether_AreBounded",
+        "SessionTest.MoreThanTheBudget_RefusedWithNumbersAndNothingTaken"}},
+      {"P09",
+       "one slow or mute client blocks the accept loop",
+       {"ControlSecurity.MuteClientsAndGarbageInTheHandshake_OthersAreAnswered",
+        "SlowControlClient.ByteByByteOrMute_CallsAreAnsweredAndTheConnectionsEnd",
+        "SlowControlClient.MoreConnectionsThanAllowed_TheSlowMakeRoom_OthersGoOn",
+        "SlowClient.ManyConnectionsThatDripOrAreMute_OthersGetInAndAreServed"}},
+      {"P10",
+       "objects that describe themselves",
+       {"PeerClass.P05_NoFieldOfACallIsCodeOrAPath", "HostileClient.EverySectionInEveryFrameThatHasNone_NamedError",
+        "DecodeFrame.Sections_AreRefusedByName"}},
+      {"P11",
+       "binds all interfaces though told one",
+       {"SecurityBeyondLoopback.ListeningSockets_AreTheTwoThatWereTold",
+        "SecurityBeyondLoopback.SecondNodeOnThePort_IsRefused"}},
+      {"P12",
+       "API key guards some routes only",
+       {"HttpServer.WithKeys_EachRouteButTheOpenOnesNeedsOne",
+        "Keys.test_each_route_but_health_and_the_page_needs_one"}},
+      {"P13", "request numbers unchecked", {"FieldTable.NumbersBeyondTheirRange_AreNamed"}},
+      {"P14",
+       "template from the model file",
+       {"TemplateLimits.Steps", "TemplateLimits.MemoryOfValues", "TemplateLimits.DepthOfCalls",
+        "TemplateLimits.WidthOutputAndRange"}},
+      {"P15",
+       "model file lies",
+       {"HostileFile.EveryCommand_OneLineOrItWorks", "HostileFilesOfANode.OneOfEachKind_IsRefusedInOneLine",
+        "GgufBugClass.C26_FileChangedUnderARunningNode_OtherBytesAreNeverServed"}},
+      {"P16",
+       "first contact trusted",
+       {"Security.NodeWithASecret_TakesNobodyElse", "Security.PlainNode_IsNotSpokenToWithASecret",
+        "NodeChannel.NodeOfAnotherSecret_ExpiredOrForCoordinators_IsAskedAbout"}},
+      {"P17",
+       "nodes that return wrong numbers",
+       {"PlacementGateShownToFail.NodeWithOtherKernels_IsRefusedByTheCanary",
+        "PlacementGateShownToFail.PlantedOneBitKernelError_TurnsItRed"}},
+  };
+  return all;
+}
+
+// Every test of the repository by name.
+std::set<std::string> all_tests() {
+  const std::regex cpp(R"(TEST(?:_F|_P)?\((\w+),\s*(\w+)\))"), python_class(R"(class (\w+)\()"),
+      python_test(R"(    def (test_\w+)\()");
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(terrace::test::source_dir() / "tests")) {
+    const std::string kind = entry.path().extension().string();
+    if (kind != ".cpp" && kind != ".py") continue;
+    const std::string text = read_file(entry.path());
+    if (kind == ".cpp") {
+      for (std::sregex_iterator each(text.begin(), text.end(), cpp), end; each != end; ++each)
+        found.insert((*each)[1].str() + "." + (*each)[2].str());
+      continue;
+    }
+    std::string of_class;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, python_class, std::regex_constants::match_continuous)) of_class = match[1];
+      if (std::regex_search(line, match, python_test, std::regex_constants::match_continuous))
+        found.insert(of_class + "." + match[1].str());
+    }
+  }
+  return found;
+}
+
+TEST(PeerClass, P00_EachClassHasTestsAndTheyExist) {
+  const std::set<std::string> known = all_tests();
+  const std::string readme = read_file(terrace::test::source_dir() / "tests" / "hostile" / "README.md");
+  const std::string page = read_file(terrace::test::source_dir() / "docs" / "security.md");
+  for (const Class& each : classes()) {
+    EXPECT_FALSE(each.tests.empty()) << each.id;
+    for (const std::string& test : each.tests) EXPECT_TRUE(known.contains(test)) << each.id << ": there is no " << test;
+    EXPECT_NE(readme.find(std::string("| ") + each.id + " |"), std::string::npos) << each.id << " is not in the README";
+    EXPECT_NE(page.find(each.id), std::string::npos) << each.id << " is not in docs/security.md";
+  }
+  EXPECT_FALSE(known.contains("PeerClass.P99_ThatThereIsNot")) << "the look-up finds what there is, and no more";
+}
+
+// ---- a node in this process, asked over gRPC ------------------------------------------------------------------------
+
+class PeerClassOfCalls : public ::testing::Test {
+ protected:
+  PeerClassOfCalls()
+      : control_(must(ControlServer::start("127.0.0.1:0", node_.sessions(), node_.loader(), {}))),
+        channel_(grpc::CreateChannel(control_->address(), grpc::InsecureChannelCredentials())) {}
+  ~PeerClassOfCalls() override {
+    control_.reset();
+    node_.sessions().end_all(Error(ErrorCode::kPeerGone, "the test is over"));
+  }
+
+  // Any method, by messages that need not be lawful.
+  grpc::Status call(const std::string& method, const Message& request, Message& reply) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    const std::string path = "/terrace.v1.Node/" + method;
+    const grpc::internal::RpcMethod rpc(path.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+    return grpc::internal::BlockingUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
+        channel_.get(), rpc, &context, request, &reply);
+  }
+  std::uint64_t open() {
+    v1::OpenSessionRequest request;
+    request.mutable_protocol()->set_min(1);
+    request.mutable_protocol()->set_max(1);
+    request.set_numerics_version(1);
+    request.set_manifest(model_.manifest_bytes);
+    request.set_max_rows(64);
+    request.set_max_pairs(512);
+    request.set_max_ranges(8);
+    request.set_largest_frame(16 << 20);
+    v1::OpenSessionReply reply;
+    const grpc::Status status = call("OpenSession", request, reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply.session();
+  }
+  void expect_the_node_answers_on() {
+    v1::DescribeReply reply;
+    const grpc::Status status = call("Describe", v1::DescribeRequest(), reply);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_LE(node_.store().usage().reserved, node_.store().usage().budget);
+    ASSERT_LE(node_.sessions().all().size(), SessionOptions().max_sessions);
+  }
+
+  TinyModel model_;
+  NodeParts node_{model_, test::NodeSettings{}};
+  std::unique_ptr<ControlServer> control_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+std::unique_ptr<Message> new_message(const google::protobuf::Descriptor* type) {
+  return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()->GetPrototype(type)->New());
+}
+
+// One value, the n-th of those that break others' arithmetic; false: there are no more for this type of field.
+bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, bool add) {
+  constexpr std::uint64_t kNumbers[] = {0, 1, 7, 1ULL << 31, (1ULL << 32) - 1, 1ULL << 32, 1ULL << 63, ~0ULL};
+  const google::protobuf::Reflection& access = *message.GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_UINT64:
+      if (nth >= std::size(kNumbers)) return false;
+      if (add)
+        access.AddUInt64(&message, field, kNumbers[nth]);
+      else
+        access.SetUInt64(&message, field, kNumbers[nth]);
+      return true;
+    case FieldDescriptor::CPPTYPE_UINT32:
+      if (nth >= std::size(kNumbers)) return false;
+      if (add)
+        access.AddUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
+      else
+        access.SetUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
+      return true;
+    case FieldDescriptor::CPPTYPE_STRING: {
+      const std::string texts[] = {"", std::string(1, '\0'), "/etc/passwd", "../../etc/passwd\n",
+                                   std::string(1 << 16, 'x')};
+      if (nth >= std::size(texts)) return false;
+      if (add)
+        access.AddString(&message, field, texts[nth]);
+      else
+        access.SetString(&message, field, texts[nth]);
+      return true;
+    }
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (nth >= 1) return false;
+      if (add)
+        (void)access.AddMessage(&message, field);
+      else
+        (void)access.MutableMessage(&message, field);  // present and empty
+      return true;
+    default:
+      ADD_FAILURE() << field->full_name() << " is of a type that this test does not know: give it values";
+      return false;
+  }
+}
+
+TEST(PeerClass, P02_IdsAreRandomNotAddressesNorCounted) {
+  TinyModel model;
+  NodeParts node(model, test::NodeSettings{});
+  std::set<std::uint64_t> ids, steps;
+  std::uint64_t before = 0, high_bits = 0;
+  for (int i = 0; i < 32; ++i) {
+    const std::uint64_t id = node.open()->id();
+    ids.insert(id);
+    steps.insert(id - before);
+    before = id;
+    high_bits |= id >> 47;  // 0 in every address of a process
+  }
+  EXPECT_EQ(ids.size(), 32u);
+  EXPECT_EQ(steps.size(), 32u);
+  EXPECT_NE(high_bits, 0u);
+  node.sessions().end_all(Error(ErrorCode::kPeerGone, "the test is over"));
+}
+
+TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn) {
+  const google::protobuf::ServiceDescriptor* service = v1::DescribeRequest::descriptor()->file()->service(0);
+  int n_calls = 0;
+  for (int m = 0; m < service->method_count(); ++m) {
+    const google::protobuf::MethodDescriptor* method = service->method(m);
+    // Status is a stream without end and has one number; Drain ends the node and has none.
+    if (method->name() == "Status" || method->name() == "Drain") continue;
+    const google::protobuf::Descriptor* type = method->input_type();
+    for (int f = 0; f < type->field_count(); ++f) {
+      const FieldDescriptor* field = type->field(f);
+      bool more = true;
+      for (std::size_t nth = 0; more; ++nth) {
+        const std::unique_ptr<Message> request = new_message(type), reply = new_message(method->output_type());
+        if (const FieldDescriptor* session = type->FindFieldByName("session")) {
+          const std::uint64_t id = node_.sessions().all().empty() ? open() : node_.sessions().all().front()->id();
+          request->GetReflection()->SetUInt64(request.get(), session, id);
+        }
+        if (auto* open_request = dynamic_cast<v1::OpenSessionRequest*>(request.get())) {
+          open_request->mutable_protocol()->set_min(1);
+          open_request->mutable_protocol()->set_max(1);
+          open_request->set_numerics_version(1);
+          open_request->set_manifest(model_.manifest_bytes);
+        }
+        more = set_value(*request, field, nth, field->is_repeated());
+        const grpc::Status status = call(method->name(), *request, *reply);
+        EXPECT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE)
+            << method->name() << "." << field->name() << " " << nth;
+        EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method->name() << "." << field->name();
+        ++n_calls;
+        while (node_.sessions().all().size() > 8)
+          node_.sessions().all().front()->end(Error(ErrorCode::kPeerGone, "room for the next"));
+      }
+      expect_the_node_answers_on();
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(n_calls, 100);
+}
+
+TEST_F(PeerClassOfCalls, P04_EveryTypeIdWithOddSizes_IsAnErrorOrAnEstimate) {
+  int n_estimates = 0;
+  for (std::uint32_t type = 0; type <= 256; ++type)
+    for (const std::uint32_t ff : {0u, 1u, 33u, 256u, 0xffffffffu})
+      for (const std::uint32_t d_model : {0u, 255u, 256u, 0xffffffffu}) {
+        v1::EstimateRequest request;
+        request.set_d_model(d_model);
+        request.set_n_experts(8);
+        v1::ExpertLayer* layer = request.add_layers();
+        layer->set_n_experts(8);
+        layer->set_gate_type(type);
+        layer->set_up_type(type);
+        layer->set_down_type(type == 256 ? 0xffffffffu : type);
+        layer->set_ff(ff);
+        request.set_max_rows(1);
+        request.set_max_pairs(8);
+        request.set_max_ranges(1);
+        request.set_largest_frame(16 << 20);
+        v1::EstimateReply reply;
+        const grpc::Status status = call("Estimate", request, reply);
+        ASSERT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE) << type << " " << ff << " " << d_model;
+        if (status.ok()) ++n_estimates;
+      }
+  EXPECT_GT(n_estimates, 0) << "lawful shapes are among them";
+  expect_the_node_answers_on();
+}
+
+// What a call says is numbers, versions, names for people, and bytes that are a manifest or a key: nothing that the
+// other end would run, look up by address, open as a file, or that says itself what it is. A new text or bytes field
+// comes here once somebody has looked at what is done with it.
+TEST(PeerClass, P05_NoFieldOfACallIsCodeOrAPath) {
+  const std::set<std::string> texts = {"CardStatus.name",
+                                       "CpuStatus.waiting",
+                                       "CpuStatus.why",
+                                       "DescribeReply.capabilities",
+                                       "DescribeReply.isa",
+                                       "DescribeReply.machine",
+                                       "DescribeReply.version",
+                                       "KernelsEntry.key",
+                                       "KernelsEntry.value",
+                                       "OpenSessionReply.data_key",
+                                       "OpenSessionReply.token",
+                                       "OpenSessionRequest.coordinator",
+                                       "OpenSessionRequest.manifest",
+                                       "OpenSessionRequest.required_capabilities",
+                                       "SessionStatus.coordinator",
+                                       "StatusReply.isa",
+                                       "StatusReply.listen",
+                                       "StatusReply.state",
+                                       "StatusReply.version"};
+  std::vector<const google::protobuf::Descriptor*> left;
+  const google::protobuf::FileDescriptor* file = v1::DescribeRequest::descriptor()->file();
+  EXPECT_EQ(file->dependency_count(), 0) << "google.protobuf.Any and its like come from other files";
+  for (int i = 0; i < file->message_type_count(); ++i) left.push_back(file->message_type(i));
+  int n_seen = 0;
+  while (!left.empty()) {
+    const google::protobuf::Descriptor* type = left.back();
+    left.pop_back();
+    for (int i = 0; i < type->nested_type_count(); ++i) left.push_back(type->nested_type(i));
+    for (int i = 0; i < type->field_count(); ++i) {
+      const FieldDescriptor* field = type->field(i);
+      if (field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) continue;
+      EXPECT_TRUE(texts.contains(type->name() + "." + field->name())) << field->full_name();
+      ++n_seen;
+    }
+  }
+  EXPECT_GT(n_seen, 15);
+}
+
+}  // namespace
+}  // namespace terrace::node
