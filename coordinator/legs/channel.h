@@ -19,8 +19,8 @@ namespace terrace::legs {
 // keeps it, so channels are not kept for longer than certificates last.
 std::shared_ptr<grpc::Channel> make_channel(const transport::HostPort& target, security::Credentials* credentials);
 
-// From now on this process's gRPC writes nothing to stderr by itself: what fails is told by our errors. For programs; it
-// is one switch for all servers and channels of the process.
+// From now on this process's gRPC writes nothing to stderr by itself: what fails is told by our errors. For programs;
+// it is one switch for all servers and channels of the process.
 void silence_grpc_log();
 
 // After a call that was answered: that who answered is a node (Credentials::check_peer). kRefused.

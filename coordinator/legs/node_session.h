@@ -44,6 +44,7 @@ struct NodeSessionOptions {
   std::uint32_t max_rows = 512;       // of a batch
   std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
   Waiting waiting = Waiting::kBlock;  // of the step's thread for replies
+  bool seal = false;                  // data connections: credentials are given, and --plain-data is not
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};

@@ -172,6 +172,12 @@ TEST_F(Security, ModelOutsideTheModelDirectory_IsRefusedThroughLinksToo) {
   node.stop();
 }
 
+TEST_F(Security, Node_CanGainNoRights) {
+  NodeProcess node;
+  EXPECT_THAT(read_file("/proc/" + std::to_string(node.process().pid()) + "/status"), HasSubstr("NoNewPrivs:\t1\n"));
+  node.stop();
+}
+
 // ---- beyond loopback: a network namespace of the test's own
 // -----------------------------------------------------------
 

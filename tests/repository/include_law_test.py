@@ -41,6 +41,7 @@ PLANTED = (
     ("tier_node/app/main.cpp", '#include "../app/main.cpp"\n', "paths begin there"),
     ("tier_node/app/main.cpp", "#include <asio.hpp>\n", "Asio only"),
     ("tier_node/app/main.cpp", "#include <openssl/evp.h>\n", "OpenSSL only"),
+    ("common/security/secret.h", "#include <openssl/evp.h>\n", "OpenSSL only"),
     ("tier_node/app/main.cpp", "#include <pcre2.h>\n", "PCRE2 only"),
     ("tier_node/app/main.cpp", "#include <hwloc.h>\n", "hwloc only"),
     ("tier_node/app/main.cpp", "#include <CLI/CLI.hpp>\n", "CLI11 only"),
