@@ -35,7 +35,7 @@ struct NodeLink {
   transport::Transport& transport;  // below the proofs of both ends, unless
   Patience patience = kAmple;
   std::string address{};  // where the coordinator meets it; empty: the node's own
-  bool proves = false;  // it does that itself
+  bool proves = false;    // it does that itself
 };
 
 class FaultWorld {
