@@ -17,6 +17,7 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "common/security/cipher.h"
 
 namespace terrace::transport {
 
@@ -47,11 +48,28 @@ struct UnfinishedFrame {
   std::uint64_t frame_bytes = 0;  // of the whole frame; 0 until its header is here
 };
 
+struct LinkKey;  // common/transport/sealed/link_key.h
+
+// What protects a connection's frames, and who the other end has proven to be (common/transport/sealed). Transports
+// that prove nothing say nothing.
+struct ConnectionSecurity {
+  bool proven = false;        // the other end holds the session's key; the rest is valid then
+  std::uint64_t session = 0;  // that the connection belongs to
+  std::uint8_t lane = 0;
+  std::uint32_t socket_index = 0;
+  security::Cipher cipher = security::Cipher::kPlain;
+  // By so much a frame is longer on the link than what send() takes and poll() gives.
+  std::uint64_t seal_bytes = 0;
+};
+
+// Bytes of frames are those on the link, ConnectionSecurity::seal_bytes included.
 struct Options {
   std::uint64_t largest_frame = std::uint64_t{64} << 20;    // a longer one from the peer closes the connection
   std::uint64_t receive_window = std::uint64_t{256} << 20;  // received and not yet released
   std::size_t max_open_sends = 256;                         // send() beyond it: kBusy
   std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
+  // What connect() is to prove; borrowed during the call. Only common/transport/sealed can, every other one refuses.
+  const LinkKey* key = nullptr;
 };
 
 // kInvalidArgument: a receive window that does not hold one largest frame, no open send. listen() and connect() ask.
@@ -88,6 +106,7 @@ class Connection {
   // come whole (loopback). How long a peer may owe it is the owner's to say (docs/wire.md 7).
   virtual UnfinishedFrame unfinished() const = 0;
   virtual TransportStats stats() const = 0;
+  virtual ConnectionSecurity security() const { return {}; }
   virtual std::string peer_name() const = 0;  // "127.0.0.1:50122"
 };
 

@@ -11,6 +11,8 @@ Status check(const Options& options) {
                              options.receive_window, options.largest_frame));
   if (options.max_open_sends == 0)
     return Error(ErrorCode::kInvalidArgument, "no open send is allowed: nothing could be sent");
+  if (options.key != nullptr)
+    return Error(ErrorCode::kInvalidArgument, "a key is given, and this transport proves nothing by it");
   return {};
 }
 

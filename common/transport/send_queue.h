@@ -26,6 +26,11 @@ class SendQueue {
   // The list and length of the oldest unsent frame.
   std::span<const Part> front() const { return slot(done_ + 1).parts; }
   std::uint64_t front_bytes() const { return slot(done_ + 1).bytes; }
+  // The same of any unsent frame, for those who hand frames on before they are sent.
+  SendTicket last() const { return last_; }
+  SendTicket oldest_unsent() const { return done_ + 1; }
+  std::span<const Part> parts(SendTicket ticket) const { return slot(ticket).parts; }
+  std::uint64_t bytes(SendTicket ticket) const { return slot(ticket).bytes; }
   // The next bytes to be written, of as many frames as `out` holds parts; returns the parts used.
   std::size_t gather(std::span<Part> out) const;
   // Takes off bytes that were written; returns how many frames they finished.

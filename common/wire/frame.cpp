@@ -28,6 +28,12 @@ constexpr std::uint32_t allowed_sections(FrameType type) {
       return bit(kError);
     case FrameType::kSlab:
       return bit(kSlab) | bit(kSlabBytes);
+    case FrameType::kChallenge:
+      return bit(kChallenge);
+    case FrameType::kProof:
+      return bit(kProof);
+    case FrameType::kAccept:
+      return bit(kAccept);
     case FrameType::kPing:
     case FrameType::kPong:
     case FrameType::kCredit:
@@ -38,9 +44,9 @@ constexpr std::uint32_t allowed_sections(FrameType type) {
   return 0;
 }
 
-bool is_frame_type(std::uint8_t number) { return number >= 1 && number <= static_cast<unsigned>(FrameType::kSlab); }
+bool is_frame_type(std::uint8_t number) { return number >= 1 && number <= static_cast<unsigned>(FrameType::kAccept); }
 bool is_section_tag(std::uint16_t number) {
-  return number >= 1 && number <= static_cast<unsigned>(SectionTag::kSlabBytes);
+  return number >= 1 && number <= static_cast<unsigned>(SectionTag::kAccept);
 }
 
 Result<FrameHeader> read_header(const std::byte* at) {
@@ -60,7 +66,8 @@ Result<FrameHeader> read_header(const std::byte* at) {
   header.body_length = load<std::uint32_t>(at + offset::kBodyLength);
   header.credit_frames = load<std::uint32_t>(at + offset::kCreditFrames);
   header.credit_bytes = load<std::uint64_t>(at + offset::kCreditBytes);
-  if (header.flags != 0) return corrupt("frame header: flags {:#06x}, version {} defines none", header.flags, kVersion);
+  if ((header.flags & ~kKnownFlags) != 0)
+    return corrupt("frame header: flags {:#06x}, version {} defines {:#06x}", header.flags, kVersion, kKnownFlags);
   if (header.section_count > kMaxSections)
     return corrupt("frame header: {} sections, at most {}", header.section_count, kMaxSections);
   return header;
@@ -68,6 +75,10 @@ Result<FrameHeader> read_header(const std::byte* at) {
 
 Status check_checksum(std::span<const std::byte> bytes) {
   const auto stated = load<std::uint64_t>(bytes.data() + offset::kChecksum);
+  if ((flags(bytes) & kFlagNoChecksum) != 0) {
+    if (stated == 0) return {};
+    return corrupt("frame: checksum is {:#018x} where its flags say that there is none", stated);
+  }
   Checksum checksum;
   checksum.add_header(bytes.data());
   checksum.add(bytes.subspan(kHeaderBytes));
@@ -163,6 +174,12 @@ const char* name(FrameType type) {
       return "close";
     case FrameType::kSlab:
       return "slab";
+    case FrameType::kChallenge:
+      return "challenge";
+    case FrameType::kProof:
+      return "proof";
+    case FrameType::kAccept:
+      return "accept";
   }
   return "unknown";
 }
@@ -197,6 +214,12 @@ const char* name(SectionTag tag) {
       return "slab";
     case SectionTag::kSlabBytes:
       return "slab_bytes";
+    case SectionTag::kChallenge:
+      return "challenge";
+    case SectionTag::kProof:
+      return "proof";
+    case SectionTag::kAccept:
+      return "accept";
   }
   return "unknown";
 }
@@ -220,6 +243,16 @@ Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint6
   const std::uint64_t largest = std::min(largest_frame, kLargestFrame);
   if (total > largest) return corrupt("frame header: frame of {} bytes, at most {} here", total, largest);
   return total;
+}
+
+std::uint16_t flags(std::span<const std::byte> header) { return load<std::uint16_t>(header.data() + offset::kFlags); }
+
+std::uint32_t body_length(std::span<const std::byte> header) {
+  return load<std::uint32_t>(header.data() + offset::kBodyLength);
+}
+
+void set_body_length(std::span<std::byte> header, std::uint32_t bytes) {
+  store(header.data() + offset::kBodyLength, bytes);
 }
 
 Result<Frame> decode_frame(std::span<const std::byte> bytes) {

@@ -39,18 +39,29 @@ enum class FrameType : std::uint8_t {
   kError = 10,   // what the sender could not do: kError. sequence names the batch, 0 the connection
   kClose = 11,   // goodbye; nothing follows
   kSlab = 12,    // weights lane: a piece of a slab: kSlab, kSlabBytes
+  // Only before a connection's hello, by common/transport/sealed.
+  kChallenge = 13,  // first of all, from the node: kChallenge
+  kProof = 14,      // from the coordinator: kProof
+  kAccept = 15,     // the node's own proof: kAccept
 };
 
 // A session has one connection a lane (docs/wire.md 2).
 enum class Lane : std::uint8_t { kLatency = 0, kBulk = 1, kWeights = 2 };
 inline constexpr std::size_t kLanes = 3;
+
+// A frame on a sealed connection has no checksum: eight zero bytes stand there.
+inline constexpr std::uint16_t kFlagNoChecksum = 1;
+inline constexpr std::uint16_t kKnownFlags = kFlagNoChecksum;
+// Behind the body of a sealed frame, and in its body_length as it travels.
+inline constexpr std::uint64_t kSealBytes = 16;
+
 const char* name(Lane lane);
 const char* name(FrameType type);
 
 struct FrameHeader {
   FrameType type = FrameType::kPing;
   Lane lane = Lane::kLatency;
-  std::uint16_t flags = 0;          // none is defined in version 1: a set bit is refused
+  std::uint16_t flags = 0;          // of kKnownFlags; any other bit is refused
   std::uint16_t section_count = 0;  // set by FrameBuilder
   std::uint32_t layer = 0;
   std::uint64_t session = 0;
@@ -77,6 +88,9 @@ enum class SectionTag : std::uint16_t {
   kError = 12,
   kSlab = 13,
   kSlabBytes = 14,
+  kChallenge = 15,
+  kProof = 16,
+  kAccept = 17,
 };
 
 const char* name(SectionTag tag);
@@ -100,9 +114,15 @@ struct Frame {
 // kCorrupt: not our magic or version, or longer than `largest_frame`: the connection must be closed.
 Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint64_t largest_frame);
 
-// Checks header, checksum, every section's extent, alignment, padding, that each belongs to a frame
-// of this type, and that no (tag, detail) stands twice.
-// `bytes` is the whole frame and 16-byte aligned. kCorrupt names the field or section and its offset.
+// Fields of a header as it lies there, checked or not, for those that change frames under way. `header` has at least
+// kHeaderBytes.
+std::uint16_t flags(std::span<const std::byte> header);
+std::uint32_t body_length(std::span<const std::byte> header);
+void set_body_length(std::span<std::byte> header, std::uint32_t bytes);
+
+// Checks header, checksum (unless the frame says that it has none), every section's extent, alignment, padding, that
+// each belongs to a frame of this type, and that no (tag, detail) stands twice. `bytes` is the whole frame and 16-byte
+// aligned. kCorrupt names the field or section and its offset.
 Result<Frame> decode_frame(std::span<const std::byte> bytes);
 
 // Puts a frame together as a gather list, without copying section data. The builder owns header, section headers and
@@ -110,7 +130,7 @@ Result<Frame> decode_frame(std::span<const std::byte> bytes);
 // nothing is allocated. The parts point into the builder, so it stays where it is and lives until the frame is sent.
 class FrameBuilder {
  public:
-  static constexpr std::size_t kMaxCopied = 48;
+  static constexpr std::size_t kMaxCopied = 64;
 
   FrameBuilder() = default;
   FrameBuilder(const FrameBuilder&) = delete;
@@ -122,7 +142,7 @@ class FrameBuilder {
   // The same with `head` copied into the builder, at most kMaxCopied bytes: fixed structs need not outlive the call.
   void add_copy(SectionTag tag, std::uint16_t detail, std::span<const std::byte> head,
                 std::span<const std::byte> more = {});
-  // Computes lengths and checksum. The parts are valid until the next begin().
+  // Computes lengths and checksum; none with kFlagNoChecksum. The parts are valid until the next begin().
   std::span<const std::span<const std::byte>> finish();
   // Length of the finished frame.
   std::uint64_t bytes() const { return total_; }

@@ -64,6 +64,8 @@ std::span<const std::span<const std::byte>> FrameBuilder::finish() {
   store(at + offset::kBodyLength, static_cast<std::uint32_t>(total_ - kHeaderBytes));
   store(at + offset::kCreditFrames, header_.credit_frames);
   store(at + offset::kCreditBytes, header_.credit_bytes);
+  store(at + offset::kChecksum, std::uint64_t{0});
+  if ((header_.flags & kFlagNoChecksum) != 0) return std::span(parts_).first(n_parts_);
   Checksum checksum;
   checksum.add_header(at);
   for (const auto part : std::span(parts_).subspan(1, n_parts_ - 1)) checksum.add(part);

@@ -8,7 +8,8 @@ namespace terrace::wire {
 namespace {
 
 // The layouts in docs/wire.md.
-static_assert(sizeof(Hello) == 48 && sizeof(Welcome) == 24 && sizeof(Busy) == 8 && sizeof(SlabPiece) == 24);
+static_assert(sizeof(Challenge) == 16 && sizeof(Proof) == 56 && sizeof(Accept) == 32);
+static_assert(sizeof(Hello) == 16 && sizeof(Welcome) == 24 && sizeof(Busy) == 8 && sizeof(SlabPiece) == 24);
 static_assert(sizeof(RowRange) == 8);
 // Error codes travel by number: these stay what they are, new ones are added behind them.
 static_assert(static_cast<int>(ErrorCode::kInvalidArgument) == 0 && static_cast<int>(ErrorCode::kStaleEpoch) == 6 &&
@@ -24,12 +25,30 @@ Status check_reserved(const char* message, std::uint32_t reserved) {
   return corrupt("{}: reserved bytes are not zero", message);
 }
 
+// Of the frames before hello: what nobody vouches for must say nothing.
+Status check_bare(const FrameHeader& header) {
+  if (header.flags == 0 && header.layer == 0 && header.sequence == 0 && header.epoch == 0 &&
+      header.credit_frames == 0 && header.credit_bytes == 0)
+    return {};
+  return corrupt("{} frame: header fields beside type, lane and session are not zero", name(header.type));
+}
+
 char printable(std::byte b) {
   const auto c = static_cast<unsigned char>(b);
   return c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
 }
 
 }  // namespace
+
+void add_challenge(FrameBuilder& builder, const Challenge& challenge) {
+  builder.add_copy(SectionTag::kChallenge, 0, bytes_of(challenge));
+}
+
+void add_proof(FrameBuilder& builder, const Proof& proof) { builder.add_copy(SectionTag::kProof, 0, bytes_of(proof)); }
+
+void add_accept(FrameBuilder& builder, const Accept& accept) {
+  builder.add_copy(SectionTag::kAccept, 0, bytes_of(accept));
+}
 
 void add_hello(FrameBuilder& builder, const Hello& hello) { builder.add_copy(SectionTag::kHello, 0, bytes_of(hello)); }
 
@@ -47,6 +66,29 @@ void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text) {
 void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data) {
   builder.add_copy(SectionTag::kSlab, 0, bytes_of(piece));
   builder.add(SectionTag::kSlabBytes, 0, data);
+}
+
+Result<Challenge> read_challenge(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kChallenge));
+  TERRACE_RETURN_IF_ERROR(check_bare(frame.header));
+  if (frame.header.session != 0 || frame.header.lane != Lane::kLatency)
+    return corrupt("challenge frame: it names session {:016x}, lane {}; nobody has asked for one yet",
+                   frame.header.session, name(frame.header.lane));
+  return read_struct<Challenge>(frame, SectionTag::kChallenge);
+}
+
+Result<Proof> read_proof(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kProof));
+  TERRACE_RETURN_IF_ERROR(check_bare(frame.header));
+  TERRACE_ASSIGN_OR_RETURN(const Proof proof, read_struct<Proof>(frame, SectionTag::kProof));
+  TERRACE_RETURN_IF_ERROR(check_reserved("proof", proof.reserved));
+  return proof;
+}
+
+Result<Accept> read_accept(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kAccept));
+  TERRACE_RETURN_IF_ERROR(check_bare(frame.header));
+  return read_struct<Accept>(frame, SectionTag::kAccept);
 }
 
 Result<Hello> read_hello(const Frame& frame) {

@@ -16,11 +16,24 @@
 
 namespace terrace::wire {
 
-using Token = std::array<std::byte, 32>;
-
 // ---- opening a connection -------------------------------------------------------------------------------------------
+using Nonce = std::array<std::byte, 16>;      // random, new for each connection
+using ProofCode = std::array<std::byte, 32>;  // HMAC-SHA-256
+
+struct Challenge {
+  Nonce random{};  // the node's
+};
+struct Proof {
+  Nonce random{};  // the coordinator's
+  ProofCode code{};
+  std::uint32_t socket_index = 0;  // of the lane
+  std::uint32_t reserved = 0;
+};
+struct Accept {
+  ProofCode code{};
+};
+
 struct Hello {
-  Token token{};                    // from OpenSession: proves that this connection belongs to the session
   std::uint64_t largest_frame = 0;  // that the coordinator accepts on this lane
   std::uint32_t socket_index = 0;   // of the lane
   std::uint32_t reserved = 0;
@@ -141,11 +154,18 @@ struct SlabPiece {
 };
 
 // Fixed structs are copied, spans and text are borrowed.
+void add_challenge(FrameBuilder& builder, const Challenge& challenge);
+void add_proof(FrameBuilder& builder, const Proof& proof);
+void add_accept(FrameBuilder& builder, const Accept& accept);
 void add_hello(FrameBuilder& builder, const Hello& hello);
 void add_welcome(FrameBuilder& builder, const Welcome& welcome);
 void add_busy(FrameBuilder& builder, const Busy& busy);
 void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text);
 void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data);
+// These three also refuse header fields that say anything the connection's proofs do not cover.
+Result<Challenge> read_challenge(const Frame& frame);
+Result<Proof> read_proof(const Frame& frame);
+Result<Accept> read_accept(const Frame& frame);
 Result<Hello> read_hello(const Frame& frame);
 Result<Welcome> read_welcome(const Frame& frame);
 Result<Busy> read_busy(const Frame& frame);

@@ -6,8 +6,8 @@
 namespace terrace::wire {
 
 // Of the control plane: this build speaks every version between the two.
-inline constexpr std::uint32_t kProtocolMin = 1;
-inline constexpr std::uint32_t kProtocolMax = 1;
+inline constexpr std::uint32_t kProtocolMin = 2;
+inline constexpr std::uint32_t kProtocolMax = 2;
 
 // Of the bits of every result (docs/numerics.md).
 inline constexpr std::uint32_t kNumericsVersion = 1;

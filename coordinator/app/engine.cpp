@@ -17,6 +17,7 @@
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
+#include "common/transport/sealed/sealed.h"
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
@@ -238,11 +239,12 @@ Status Engine::Parts::open_backstop() {
 // All nodes at once, each by a thread of its own; the first error by the order of --node is told.
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
-  transport = std::make_unique<transport::TcpTransport>();
+  transport = std::make_unique<transport::SealedTransport>(std::make_shared<transport::TcpTransport>());
   session_options.coordinator = coordinator_name();
   session_options.max_rows = options.batch;
   session_options.range_rows = legs::kPromptRangeRows;
   session_options.waiting = cpus.waiting;
+  session_options.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();

@@ -41,7 +41,9 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
                         {"pairs", session.pairs},
                         {"bytes_sent", session.bytes_sent},
                         {"bytes_received", session.bytes_received},
-                        {"compute_us", session.compute_us}});
+                        {"compute_us", session.compute_us},
+                        {"sealed", session.data_cipher != "plain"},
+                        {"data_cipher", session.data_cipher}});
   auto cards = nlohmann::ordered_json::array();
   for (const legs::NodeCardStatus& card : s.cards)
     cards.push_back({{"index", card.index},
@@ -68,12 +70,14 @@ void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
   if (sessions.empty()) return print_out("no sessions\n");
   std::size_t width = std::string_view("coordinator").size();
   for (const legs::NodeSessionStatus& s : sessions) width = std::max(width, s.coordinator.size());
-  print_out("sessions\n  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n", "session",
-            "coordinator", width, "epoch", "experts", "batches", "rows", "pairs", "sent", "received", "compute");
+  print_out("sessions\n  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n", "session",
+            "coordinator", width, "epoch", "experts", "batches", "rows", "pairs", "sent", "received", "compute",
+            "data links");
   for (const legs::NodeSessionStatus& s : sessions)
-    print_out("  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms\n", s.number, s.coordinator,
-              width, s.epoch, s.experts, s.batches, s.rows, s.pairs, format_size(s.bytes_sent),
-              format_size(s.bytes_received), s.compute_us / 1000);
+    print_out("  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms  {}\n", s.number,
+              s.coordinator, width, s.epoch, s.experts, s.batches, s.rows, s.pairs, format_size(s.bytes_sent),
+              format_size(s.bytes_received), s.compute_us / 1000,
+              s.data_cipher == "plain" ? s.data_cipher : "sealed, " + s.data_cipher);
 }
 
 void print_table(const legs::NodeStatus& s) {

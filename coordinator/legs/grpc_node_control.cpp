@@ -7,7 +7,6 @@
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -184,6 +183,7 @@ class GrpcNodeControl final : public NodeControl {
     message.set_max_ranges(request.limits.max_ranges);
     message.set_coordinator(request.coordinator);
     message.set_largest_frame(request.largest_frame);
+    for (const security::Cipher cipher : request.data_ciphers) message.add_data_ciphers(security::name(cipher));
     v1::OpenSessionReply reply;
     OpenedSession opened;
     grpc::ClientContext context;
@@ -193,12 +193,16 @@ class GrpcNodeControl final : public NodeControl {
       return corrupt(fmt::format("it chose protocol {}, we speak {} to {}", reply.protocol(), wire::kProtocolMin,
                                  wire::kProtocolMax));
     if (reply.session() == 0) return corrupt("it gave session 0");
-    if (reply.token().size() != opened.token.size()) return corrupt("its token is not 32 bytes long");
+    if (reply.data_key().size() != security::Key::kBytes) return corrupt("its data key is not 32 bytes long");
+    const auto cipher = security::cipher_from_name(reply.data_cipher());
+    if (!cipher || !security::agree({&*cipher, 1}, request.data_ciphers))
+      return corrupt("it chose a cipher for the data connections that we did not offer");
     if (reply.data_port() == 0 || reply.data_port() > 65535) return corrupt("its data port is out of range");
     opened.protocol = reply.protocol();
     opened.session = reply.session();
     opened.boot_id = reply.boot_id();
-    std::memcpy(opened.token.data(), reply.token().data(), opened.token.size());
+    opened.data_key = security::Key::from(std::as_bytes(std::span(reply.data_key())));
+    opened.data_cipher = *cipher;
     opened.data_port = static_cast<std::uint16_t>(reply.data_port());
     opened.largest_frame = reply.largest_frame();
     opened.has_model = reply.has_model();
@@ -348,6 +352,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
     session.bytes_sent = s.bytes_sent();
     session.bytes_received = s.bytes_received();
     session.compute_us = s.compute_us();
+    session.data_cipher = s.data_cipher();
     node.sessions.push_back(std::move(session));
   }
   return node;

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const 
   link.largest_frame = ours.largest_frame;
   link.receive_window = ours.receive_window;
   link.max_open_sends = kMostOpenSends;
+  if (ours.key) link.key = &*ours.key;
   auto connection = transport.connect(ours.data_address, link, ours.connect_timeout);
   if (!connection.ok())
     return Error(connection.error().code(),
@@ -55,7 +56,6 @@ Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const 
 
 Status Lane::greet() {
   wire::Hello hello;
-  hello.token = options_.token;
   hello.largest_frame = options_.largest_frame;
   wire::FrameBuilder builder;
   builder.begin(next_header(wire::FrameType::kHello));
@@ -70,6 +70,7 @@ Status Lane::greet() {
       return Error(ErrorCode::kCorrupt, fmt::format("a {} frame came where Welcome was due", name(frame.header.type)));
     TERRACE_ASSIGN_OR_RETURN(welcome_, wire::read_welcome(frame));
     TERRACE_RETURN_IF_ERROR(take_credit(welcome_.credit_frames, welcome_.credit_bytes));
+    seal_bytes_ = connection_->security().seal_bytes;
     welcomed = true;
     return false;
   };
@@ -93,6 +94,7 @@ Status Lane::greet() {
 wire::FrameHeader Lane::next_header(wire::FrameType type) const {
   wire::FrameHeader header;
   header.type = type;
+  header.flags = seal_bytes_ > 0 ? wire::kFlagNoChecksum : std::uint16_t{0};
   header.lane = options_.lane;
   header.session = options_.session;
   header.sequence = next_sequence_;
@@ -106,7 +108,7 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   if (!ticket.ok()) return named(ticket.error());
   ++next_sequence_;
   credit_frames_ -= 1;
-  credit_bytes_ -= builder.bytes();
+  credit_bytes_ -= builder.bytes() + seal_bytes_;
   return ticket;
 }
 
@@ -159,7 +161,12 @@ Status Lane::take_event(const transport::Event& event, const Handlers& handlers)
     case transport::Event::Kind::kClosed:
       break;
   }
-  return fail(connection_->close_reason());
+  return fail(link_failure(connection_->close_reason()));
+}
+
+// Bytes that do not open, on a sealed link, are not the node's: they say that its link is cut, not that it is wrong.
+Error Lane::link_failure(const Error& why) const {
+  return seal_bytes_ > 0 && why.code() == ErrorCode::kCorrupt ? Error(ErrorCode::kPeerGone, why.text()) : why;
 }
 
 void Lane::take_sent(transport::SendTicket ticket, const Handlers& handlers) {

@@ -2,6 +2,7 @@
 // lies common/transport, above it the node leg (batches) and the slab sender (weights).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/transport/connection.h"
+#include "common/transport/sealed/link_key.h"
 #include "common/wire/frame.h"
 #include "common/wire/messages.h"
 #include "coordinator/legs/step_clock.h"
@@ -27,9 +29,9 @@ struct LaneOptions {
   std::string data_address;  // HOST:PORT of the node's data plane
   wire::Lane lane = wire::Lane::kLatency;
   std::uint64_t session = 0;
-  wire::Token token{};
-  std::uint64_t largest_frame = 0;   // that we accept
-  std::uint64_t receive_window = 0;  // bytes of replies that may wait for us at once
+  std::optional<transport::LinkKey> key;  // that both ends prove; the transport is one that can
+  std::uint64_t largest_frame = 0;        // that we accept
+  std::uint64_t receive_window = 0;       // bytes of replies that may wait for us at once
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};  // wait(): no frame for so long after we asked: the node is gone
   std::stop_token stop{};                              // ends open() early (kPeerGone)
@@ -46,14 +48,18 @@ class Lane {
   ~Lane();
 
   const std::string& node() const { return options_.node; }
+  // Frames are counted here as builders make them; sealed they are so much longer on the link, where the node counts.
+  std::uint64_t seal_bytes() const { return seal_bytes_; }
   // What the node accepts in one frame.
-  std::uint64_t largest_frame() const { return welcome_.largest_frame; }
+  std::uint64_t largest_frame() const { return less_seal(welcome_.largest_frame); }
   // The node's first grant: a frame that needs more can never be sent.
-  std::uint64_t window_bytes() const { return welcome_.credit_bytes; }
-  // Bytes of received frames that may be held (not released) at once.
+  std::uint64_t window_bytes() const { return less_seal(welcome_.credit_bytes); }
+  // Bytes of received frames, as they travel, that may be held (not released) at once.
   std::uint64_t receive_window() const { return options_.receive_window; }
 
-  bool has_credit(std::uint64_t frame_bytes) const { return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes; }
+  bool has_credit(std::uint64_t frame_bytes) const {
+    return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes + seal_bytes_;
+  }
   // That the node has given and no frame has used yet.
   std::uint64_t credit_bytes() const { return credit_bytes_; }
   // A header for the next frame of this lane: session, lane and sequence are set. The sequence is used up when the
@@ -117,8 +123,11 @@ class Lane {
   std::chrono::milliseconds ping_every() const;
   // Closes the lane. `why` does not name the node.
   Status fail(const Error& why);
+  Error link_failure(const Error& why) const;
   Error named(const Error& why) const;
   void tell_node(const Error& why);
+
+  std::uint64_t less_seal(std::uint64_t bytes) const { return bytes - std::min(bytes, seal_bytes_); }
 
   LaneOptions options_;
   std::array<ControlFrame, 8> control_frames_;  // outlive the connection, which borrows from them
@@ -127,6 +136,7 @@ class Lane {
   std::optional<Error> failed_;
   bool wrong_ = false;
   wire::Welcome welcome_;
+  std::uint64_t seal_bytes_ = 0;
   std::uint64_t credit_frames_ = 0;
   std::uint64_t credit_bytes_ = 0;
   std::uint64_t next_sequence_ = 1;

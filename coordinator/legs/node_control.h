@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/manifest/manifest.h"
+#include "common/security/cipher.h"
+#include "common/security/key.h"
 #include "common/wire/messages.h"
 
 namespace terrace::legs {
@@ -32,13 +35,16 @@ struct SessionRequest {
   wire::BatchLimits limits;             // max_rows, max_pairs, max_ranges are stated; the rest is in the manifest
   std::uint64_t largest_frame = 0;      // that we accept
   std::string coordinator;              // a name for the node's logs and status
+  std::vector<security::Cipher> data_ciphers{security::Cipher::kPlain};  // that we take, best first
 };
 
 struct OpenedSession {
   std::uint32_t protocol = 0;
   std::uint64_t session = 0;
   std::uint64_t boot_id = 0;
-  wire::Token token{};
+  // Of its data connections. Without one they prove nothing: only a node that is played in a test gives none.
+  std::optional<security::Key> data_key;
+  security::Cipher data_cipher = security::Cipher::kPlain;
   // Of the machine that answered, as a numeric address: a name may stand for several. Empty: not known, the address's
   // own host.
   std::string data_host;
@@ -63,7 +69,7 @@ struct NodeEstimate {
   std::uint64_t card_budget = 0, card_free = 0;
 };
 
-// What a node says of itself when a session becomes a probe (docs/wire.md 12).
+// What a node says of itself when a session becomes a probe (docs/wire.md 13).
 struct ProbedNode {
   std::uint64_t machine = 0;  // machine_id() there: equal where cores are shared; 0: not known
   std::uint64_t cache_bytes = 0;
@@ -88,6 +94,7 @@ struct NodeSessionStatus {
   std::string coordinator;
   std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;
+  std::string data_cipher;  // "plain": its data connections are not sealed
 };
 struct NodeCardStatus {
   std::uint32_t index = 0;

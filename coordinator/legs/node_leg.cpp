@@ -95,6 +95,7 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   OpenBatch& open = free_batch();
   open.submitted = clock_.now();
   open.fill(batch, options_.limits.d_model);
+  open.reply_bytes += open.ranges.size() * latency_->lane->seal_bytes();
   set_limits(open);
   OpenLane& lane = lane_of(open);
   TERRACE_RETURN_IF_ERROR(check_room(open, lane));

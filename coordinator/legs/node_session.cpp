@@ -78,6 +78,7 @@ Status NodeSession::open_session() {
   request.limits = sizes_.limits;
   request.largest_frame = kLargestReplyFrame;
   request.coordinator = options_.coordinator;
+  request.data_ciphers = security::accepted_ciphers(options_.seal);
   TERRACE_ASSIGN_OR_RETURN(opened_, control_->open_session(request));
   if (options_.probe) {
     TERRACE_ASSIGN_OR_RETURN(probed_, control_->probe(opened_.session));
@@ -95,7 +96,12 @@ Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& trans
   options.data_address = transport::to_string(data);
   options.lane = lane;
   options.session = opened_.session;
-  options.token = opened_.token;
+  if (opened_.data_key)
+    options.key = {.session = opened_.session,
+                   .boot_id = opened_.boot_id,
+                   .lane = static_cast<std::uint8_t>(lane),
+                   .key = *opened_.data_key,
+                   .cipher = opened_.data_cipher};
   options.largest_frame = kLargestReplyFrame;
   options.receive_window = window;
   options.connect_timeout = options_.connect_timeout;

@@ -44,7 +44,8 @@ struct NodeSessionOptions {
   std::uint32_t max_rows = 512;       // of a batch
   std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
   Waiting waiting = Waiting::kBlock;  // of the step's thread for replies
-  bool probe = false;                 // of a probe's model: the node makes its slabs itself (docs/wire.md 12)
+  bool probe = false;                 // of a probe's model: the node makes its slabs itself (docs/wire.md 13)
+  bool seal = false;                  // data connections: credentials are given, and --plain-data is not
   std::chrono::milliseconds connect_timeout{10'000};
   std::chrono::milliseconds liveness_timeout{10'000};
   std::chrono::milliseconds batch_timeout{120'000};

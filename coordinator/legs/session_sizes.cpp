@@ -21,7 +21,8 @@ SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_ro
   limits.n_layers = model.n_layers();
   sizes.receive_window =
       kBatchesInFlight * limits.max_ranges *
-      wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, range_rows, range_rows * model.top_k, limits.d_model);
+      (wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, range_rows, range_rows * model.top_k, limits.d_model) +
+       wire::kSealBytes);
   return sizes;
 }
 

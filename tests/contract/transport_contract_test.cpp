@@ -22,7 +22,12 @@ constexpr std::size_t kMega = std::size_t{1} << 20;
 class TransportContract : public testing::TestWithParam<TransportCase> {
  protected:
   Link connect(const Options& client = {}, const Options& server = {}) {
-    return make_link(GetParam().make(), client, server);
+    return connect_over(GetParam(), client, server);
+  }
+  // As it travels.
+  std::uint64_t on_link(std::uint64_t frame_bytes) const { return frame_bytes + GetParam().seal_bytes; }
+  std::string refusal(std::uint64_t frame_bytes, std::uint64_t most) const {
+    return fmt::format("{} bytes, at most {}", on_link(frame_bytes), on_link(most));
   }
 };
 
@@ -355,25 +360,25 @@ TEST_P(TransportContract, FrameLongerThanAllowed_ClosesWithCorrupt) {
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.closed && link.client.closed; }));
   EXPECT_EQ(link.server.received, 1u);
   EXPECT_EQ(link.server->close_reason().code(), ErrorCode::kCorrupt);
-  EXPECT_THAT(link.server->close_reason().text(), HasSubstr("4112 bytes, at most 4096"));
+  EXPECT_THAT(link.server->close_reason().text(), HasSubstr(refusal(4112, 4096)));
   EXPECT_THAT(link.server->close_reason().text(), HasSubstr(link.server->peer_name()));
   EXPECT_EQ(link.client->close_reason().code(), ErrorCode::kPeerGone);
 }
 
 TEST_P(TransportContract, LargestFrameRaisedAndLowered_CountsForTheNextFrames) {
-  const Options stranger{.largest_frame = 128};
+  const Options stranger{.largest_frame = 144};  // the longest frame of a handshake
   Link link = connect({}, stranger);
-  const TestFrame greeting(1, 128), large(2, 8192), again(3, 8192);
+  const TestFrame greeting(1, 144), large(2, 8192), again(3, 8192);
   send_ok(link.client, greeting);
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.received == 1; }));
-  link.server->set_largest_frame(8192);
+  link.server->set_largest_frame(on_link(8192));
   send_ok(link.client, large);
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.received == 2; }));
-  link.server->set_largest_frame(4096);
+  link.server->set_largest_frame(on_link(4096));
   send_ok(link.client, again);
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.closed && link.client.closed; }));
   EXPECT_EQ(link.server.received, 2u);
-  EXPECT_THAT(link.server->close_reason().text(), HasSubstr("8192 bytes, at most 4096"));
+  EXPECT_THAT(link.server->close_reason().text(), HasSubstr(refusal(8192, 4096)));
 }
 
 TEST_P(TransportContract, LargestFrameBeyondTheWindow_TheWindowCounts) {
@@ -383,7 +388,7 @@ TEST_P(TransportContract, LargestFrameBeyondTheWindow_TheWindowCounts) {
   const TestFrame too_long(1, 8192);
   send_ok(link.client, too_long);
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.closed && link.client.closed; }));
-  EXPECT_THAT(link.server->close_reason().text(), HasSubstr("8192 bytes, at most 4096"));
+  EXPECT_THAT(link.server->close_reason().text(), HasSubstr(refusal(8192, 4096)));
 }
 
 TEST_P(TransportContract, Garbage_ClosesWithCorrupt) {
@@ -421,13 +426,14 @@ TEST_P(TransportContract, Stats_CountEveryByte) {
   ASSERT_TRUE(pump({&link.client, &link.server}, [&] {
     return link.server.received == 4 && link.client.sent.size() == 4 && link.client.received == 1;
   }));
-  constexpr std::uint64_t kBytes = 64 + 80 + 70000 + 1600;
-  EXPECT_EQ(link.client->stats().bytes_sent, kBytes);
-  EXPECT_EQ(link.client->stats().frames_sent, 4u);
-  EXPECT_EQ(link.server->stats().bytes_received, kBytes);
-  EXPECT_EQ(link.server->stats().frames_received, 4u);
-  EXPECT_EQ(link.client->stats().bytes_received, 64u);
-  EXPECT_EQ(link.server->stats().bytes_sent, 64u);
+  const TransportCase::Handshake& handshake = GetParam().handshake;
+  const std::uint64_t bytes = 64 + 80 + 70000 + 1600 + 4 * GetParam().seal_bytes + handshake.bytes[0];
+  EXPECT_EQ(link.client->stats().bytes_sent, bytes);
+  EXPECT_EQ(link.client->stats().frames_sent, 4 + handshake.frames[0]);
+  EXPECT_EQ(link.server->stats().bytes_received, bytes);
+  EXPECT_EQ(link.server->stats().frames_received, 4 + handshake.frames[0]);
+  EXPECT_EQ(link.client->stats().bytes_received, on_link(64) + handshake.bytes[1]);
+  EXPECT_EQ(link.server->stats().bytes_sent, on_link(64) + handshake.bytes[1]);
 }
 
 // ---- addresses ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/recording/recorder.h"
 #include "common/transport/tcp/tcp.h"
+#include "tests/contract/sealed_transport.h"
+#include "tests/contract/transport_harness.h"
 
 namespace terrace::transport::test {
 
@@ -16,7 +18,14 @@ using namespace std::chrono_literals;
 struct TransportCase {
   const char* name;
   std::unique_ptr<Transport> (*make)();
-  bool streams;  // carries bytes: a frame may come in pieces
+  bool streams;  // carries bytes: what send() takes may be a piece of a frame
+  // A connection begins with a handshake of so many bytes and frames from the client, and from the server.
+  struct Handshake {
+    std::uint64_t bytes[2] = {0, 0};
+    std::uint64_t frames[2] = {0, 0};
+  };
+  Handshake handshake = {};
+  std::uint64_t seal_bytes = 0;  // that a frame is longer on the link
 };
 
 inline void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
@@ -43,6 +52,24 @@ std::unique_ptr<Transport> make_recording() {
   return std::make_unique<RecordingTransport>(std::make_shared<Inner>(), Recorder::create("/dev/null").value());
 }
 
+// Both ends wrapped as in production: what is under the seal knows nothing of it.
+template <class Inner, security::Cipher cipher>
+std::unique_ptr<Transport> make_keyed() {
+  return std::make_unique<KeyedTransport>(std::make_shared<Inner>(), test_link(cipher));
+}
+template <class Inner>
+std::unique_ptr<Transport> make_sealed_faulty() {
+  return std::make_unique<KeyedTransport>(std::shared_ptr<Transport>(make_faulty<Inner>()),
+                                          test_link(security::Cipher::kAes256Gcm));
+}
+template <class Inner>
+std::unique_ptr<Transport> make_recording_sealed() {
+  return std::make_unique<RecordingTransport>(
+      std::shared_ptr<Transport>(make_keyed<Inner, security::Cipher::kChaCha20Poly1305>()),
+      Recorder::create("/dev/null").value());
+}
+inline constexpr TransportCase::Handshake kHandshake{{144, 96 + 112}, {1, 2}};
+
 inline const TransportCase kTransports[] = {
     {"loopback", make<LoopbackTransport>, false},
     {"tcp", make<TcpTransport>, true},
@@ -51,6 +78,30 @@ inline const TransportCase kTransports[] = {
     {"recording_tcp", make_recording<TcpTransport>, true},
     {"slow_loopback", make_slow<LoopbackTransport>, false},
     {"slow_tcp", make_slow<TcpTransport>, true},
+    {"proven_tcp", make_keyed<TcpTransport, security::Cipher::kPlain>, true, kHandshake},
+    {"sealed_tcp", make_keyed<TcpTransport, security::Cipher::kAes256Gcm>, false, kHandshake, 16},
+    {"sealed_loopback", make_keyed<LoopbackTransport, security::Cipher::kChaCha20Poly1305>, false, kHandshake, 16},
+    {"sealed_faulty_tcp", make_sealed_faulty<TcpTransport>, false, kHandshake, 16},
+    {"recording_sealed_tcp", make_recording_sealed<TcpTransport>, false, kHandshake, 16},
 };
+
+// A link over the case's transport, its handshake done. Limits are those of frames as send() takes them, so that every
+// transport is asked for the same.
+inline Link connect_over(const TransportCase& transport, Options client, Options server) {
+  for (Options* options : {&client, &server}) {
+    options->receive_window += options->receive_window / options->largest_frame * transport.seal_bytes;
+    options->largest_frame += transport.seal_bytes;
+  }
+  Link link = make_link(transport.make(), client, server);
+  if (transport.handshake.frames[0] == 0) return link;
+  EXPECT_TRUE(pump({&link.client, &link.server}, [&] {
+    return link.client->security().proven && link.server->security().proven;
+  })) << "the handshake does not end";
+  // What told of its last frames has been taken: now the link is quiet.
+  while (link.client.poll() + link.server.poll() > 0 || wait(*link.client.connection, 1ms) ||
+         wait(*link.server.connection, 1ms)) {
+  }
+  return link;
+}
 
 }  // namespace terrace::transport::test

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class UnfinishedFrames : public testing::TestWithParam<TransportCase> {
  protected:
-  Link connect(const Options& server = {}) { return make_link(GetParam().make(), {}, server); }
+  Link connect(const Options& server = {}) { return connect_over(GetParam(), {}, server); }
 };
 // Over transports by which a frame may come in pieces.
 class UnfinishedFramesOfStreams : public UnfinishedFrames {};

@@ -12,6 +12,7 @@
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
 #include "kernels/cpu/ops/args.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_in_process.h"
@@ -87,7 +88,8 @@ TEST_P(DecodeAllocationsWithNode, NoneOnEitherSide) {
   const legs::SessionModel session_model = model.session_model(model.kernels);
   legs::NodeSessionOptions options;
   options.waiting = c.waiting;
-  const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), transport,
+  auto proving = transport::test::proving(transport);
+  const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving,
                                                     session_model, options));
   const legs::OwnerTable owners = model.share({node.address()}, c.host + node.address() + c.node);
   ASSERT_TRUE(session->take_share(owners, 1, [](const legs::ShareProgress&) {}).ok());

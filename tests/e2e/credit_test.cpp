@@ -6,6 +6,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/node_in_process.h"
 
@@ -44,8 +45,9 @@ TYPED_TEST(OneFrameWindow, PromptOf512Tokens_CompletesWithTheSameBits) {
   TypeParam transport;
   test::NodeInProcess node(transport, kOneFrame);
   const legs::SessionModel session_model = model.session_model(model.kernels);
+  auto proving = transport::test::proving(transport);
   const auto session = must(
-      legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), transport, session_model, {}));
+      legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, {}));
   ASSERT_EQ(node.sessions().all().size(), 1u);
   ASSERT_EQ(node.sessions().all()[0]->limits().batches.frames, 1u);
   const legs::OwnerTable owners = model.share({node.address()}, "host=0-3," + node.address() + "=4-31");

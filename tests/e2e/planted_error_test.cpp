@@ -10,6 +10,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "kernels/registry/registry.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/node_process.h"
 
@@ -72,8 +73,9 @@ TEST(PlacementGateShownToFail, NodeWithOtherKernels_IsRefusedByTheCanary) {
   const std::vector<kernels::ExpertKernels> wrong = planted(model);
   const legs::SessionModel session_model = model.session_model(wrong);
   transport::TcpTransport tcp;
+  auto proving = transport::test::proving(tcp);
   const auto session =
-      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), tcp, session_model, {}));
+      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, {}));
   // The canary takes the first expert of each combination of types: here the layer with the wrong kernel alone.
   const legs::OwnerTable owners = [&] {
     std::vector<std::uint16_t> owner(std::size_t{model.manifest.n_layers()} * model.manifest.n_experts, 0);

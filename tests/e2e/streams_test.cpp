@@ -10,6 +10,7 @@
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/serve/scheduler/scheduler.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/node_in_process.h"
 #include "tests/unit/coordinator/serve/scheduler/served_model.h"
@@ -118,8 +119,9 @@ TEST_F(Streams, OverTwoNodes_EachHasTheBitsItHasAlone) {
   test::NodeInProcess first(transport, {}), second(transport, {});
   const std::string &a = first.address(), &b = second.address();
   const legs::SessionModel session_model = model_.session_model(model_.kernels);
+  auto proving = transport::test::proving(transport);
   const auto open = [&](const std::string& address) {
-    return must(legs::NodeSession::open(must(legs::make_grpc_node_control(address, {})), transport, session_model, {}));
+    return must(legs::NodeSession::open(must(legs::make_grpc_node_control(address, {})), proving, session_model, {}));
   };
   const auto session_a = open(a), session_b = open(b);
   const legs::OwnerTable owners = model_.share({a, b}, "host=0-3," + a + "=4-17," + b + "=18-31");

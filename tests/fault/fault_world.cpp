@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "coordinator/legs/grpc_node_control.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/process.h"
 
 namespace terrace::test {
@@ -42,7 +43,9 @@ Result<std::unique_ptr<legs::NodeSession>> FaultWorld::open(const NodeLink& link
   legs::ControlTimeouts timeouts;
   timeouts.progress = link.patience.progress;
   TERRACE_ASSIGN_OR_RETURN(auto control, legs::make_grpc_node_control(address_of(link), timeouts));
-  return legs::NodeSession::open(std::move(control), link.transport, model, session_options(link.patience));
+  transport::SealedTransport sealed(transport::test::borrowed(link.transport));
+  transport::Transport& transport = link.proves ? link.transport : sealed;
+  return legs::NodeSession::open(std::move(control), transport, model, session_options(link.patience));
 }
 
 Result<GateRun> FaultWorld::generate(const NodeLink& first, const NodeLink& second) const {

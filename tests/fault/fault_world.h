@@ -32,9 +32,10 @@ inline constexpr Patience kShort{.connect = std::chrono::milliseconds(2000),
 // One coordinator's way to a node.
 struct NodeLink {
   NodeInProcess& node;
-  transport::Transport& transport;
+  transport::Transport& transport;  // below the proofs of both ends, unless
   Patience patience = kAmple;
   std::string address{};  // where the coordinator meets it; empty: the node's own
+  bool proves = false;    // it does that itself
 };
 
 class FaultWorld {

@@ -14,10 +14,13 @@ namespace terrace::test {
 // The calls of a session, each answered yes; slabs are wanted as the share lists them.
 class RecordedControl final : public legs::NodeControl {
  public:
-  static transport::ReplayIdentity identity() { return {77, {}}; }
+  static transport::ReplayIdentity identity() { return {77}; }
 
   const std::string& address() const override { return address_; }
-  Result<legs::NodeDescription> describe() override { return legs::NodeDescription{"recorded", 1, 1, 1, 7, "scalar"}; }
+  Result<legs::NodeDescription> describe() override {
+    return legs::NodeDescription{"recorded", wire::kProtocolMin, wire::kProtocolMax, wire::kNumericsVersion, 7,
+                                 "scalar"};
+  }
   Result<legs::NodeStatus> status() override { return Error(ErrorCode::kUnsupported, "a recording has no status"); }
   Result<legs::NodeEstimate> estimate(const manifest::Manifest&, const wire::BatchLimits&, std::uint64_t,
                                       std::uint64_t) override {
@@ -25,7 +28,7 @@ class RecordedControl final : public legs::NodeControl {
   }
   Result<legs::OpenedSession> open_session(const legs::SessionRequest&) override {
     legs::OpenedSession opened;
-    opened.protocol = 1;
+    opened.protocol = wire::kProtocolMax;
     opened.session = identity().session;
     opened.boot_id = 7;
     opened.data_port = 1;
@@ -65,8 +68,8 @@ class StandInNode {
       for (const std::uint32_t expert : {1u, 2u, 3u, 4u}) share.push_back({layer, expert});
     node_.assign(session_, 1, share);
   }
-  transport::ReplayIdentity identity() const { return {session_->id(), session_->token()}; }
-  void serve(transport::Transport& transport) { node_.serve(transport, "127.0.0.1:0"); }
+  transport::ReplayIdentity identity() const { return {session_->id()}; }
+  void serve(transport::Transport& transport) { node_.serve_as_it_is(transport, "127.0.0.1:0"); }
 
  private:
   static node::test::NodeSettings settings(const node::LimitOptions& limits) {

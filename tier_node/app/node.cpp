@@ -18,6 +18,7 @@
 #include "common/security/credentials.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
+#include "common/transport/sealed/sealed.h"
 #include "common/transport/tcp/tcp.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
@@ -28,6 +29,7 @@
 #include "tier_node/app/privileges.h"
 #include "tier_node/metrics/metrics.h"
 #include "tier_node/service/control_server.h"
+#include "tier_node/service/data_keys.h"
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
@@ -178,7 +180,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
              const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
              const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
-  transport::TcpTransport transport;
+  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>(), data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(const auto data,
                            DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
                                              addresses.control.with_port(addresses.data_port), {}, {}));
@@ -241,6 +243,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.machine = machine;
   session_options.card_store = card.store.get();
   session_options.limits.n_workers = pool->n_workers();
+  session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served =

@@ -153,6 +153,7 @@ void describe_session(Session& session, v1::SessionStatus& message) {
   message.set_bytes_sent(counters.bytes_sent);
   message.set_bytes_received(counters.bytes_received);
   message.set_compute_us(counters.compute_us);
+  message.set_data_cipher(security::name(session.data_cipher()));
 }
 
 // One of at most `most` streams of a kind, while it lives.
@@ -239,13 +240,15 @@ class NodeService final : public v1::Node::Service {
     open.manifest = std::as_bytes(std::span(request->manifest()));
     open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame()};
     open.coordinator = request->coordinator();
+    open.data_ciphers.assign(request->data_ciphers().begin(), request->data_ciphers().end());
     const auto opened = sessions_.open(open);
     if (!opened.ok()) return to_grpc(opened.error());
     const Session& session = *opened->session;
     reply->set_protocol(opened->protocol);
     reply->set_session(session.id());
     reply->set_boot_id(sessions_.boot_id());
-    reply->set_token(session.token().data(), session.token().size());
+    reply->set_data_key(session.data_key().bytes().data(), security::Key::kBytes);
+    reply->set_data_cipher(security::name(session.data_cipher()));
     reply->set_data_port(info_.data_port);
     reply->set_largest_frame(session.limits().largest_frame);
     reply->set_has_model(loader_.has_model(session));

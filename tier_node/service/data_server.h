@@ -47,7 +47,7 @@ class DataServer final : public CompletionSink {
  public:
   // What it works with; all borrowed, all outlive it. `parallel` is used by its compute thread alone.
   struct Parts {
-    transport::Transport& transport;
+    transport::Transport& transport;  // proves who connects: common/transport/sealed with data_keys(sessions)
     SessionTable& sessions;
     SlabLoader& loader;
     Parallel& parallel;

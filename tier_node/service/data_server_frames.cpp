@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "common/security/constant_time.h"
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
@@ -20,7 +19,7 @@ void DataServer::on_frame(Peer& peer, std::span<const std::byte> bytes) {
   peer.hold();
   const bool listens = peer.state() == Peer::State::kMute || peer.state() == Peer::State::kOpen;
   if (!listens) return peer.release(bytes);
-  if (peer.session()) peer.session()->counters().bytes_received += bytes.size();
+  if (peer.session()) peer.session()->counters().bytes_received += peer.link_bytes(bytes.size());
 
   const auto frame = wire::decode_frame(bytes);
   const Status done = frame.ok() ? dispatch(peer, *frame, bytes) : Status(frame.error());
@@ -76,13 +75,18 @@ Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
   if (frame.header.type != wire::FrameType::kHello)
     return Error(ErrorCode::kRefused, fmt::format("the first frame is {}, not hello", wire::name(frame.header.type)));
   TERRACE_ASSIGN_OR_RETURN(const wire::Hello hello, wire::read_hello(frame));
-  // One answer for an unknown session and a wrong token: a stranger learns nothing from it.
-  const Error refused(ErrorCode::kRefused, "no session of this node has this id and token");
-  const auto session = parts_.sessions.find(frame.header.session);
-  if (!session.ok()) return refused;
-  if (!security::constant_time_equal((*session)->token(), hello.token)) return refused;
-
+  const transport::ConnectionSecurity link = peer.connection().security();
+  if (!link.proven) return Error(ErrorCode::kRefused, "this connection has not proven that it belongs to a session");
   const wire::Lane lane = frame.header.lane;
+  if (frame.header.session != link.session || lane != static_cast<wire::Lane>(link.lane) ||
+      hello.socket_index != link.socket_index)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("hello names session {:016x}, lane {}, socket {}; the connection was opened for {:016x}, "
+                             "{}, {}",
+                             frame.header.session, wire::name(lane), hello.socket_index, link.session,
+                             wire::name(static_cast<wire::Lane>(link.lane)), link.socket_index));
+  const auto session = parts_.sessions.find(link.session);
+  if (!session.ok()) return Error(ErrorCode::kRefused, session.error().text());
   if (hello.socket_index != 0)
     return Error(ErrorCode::kRefused, fmt::format("socket {} of lane {}: this node takes one socket a lane",
                                                   hello.socket_index, wire::name(lane)));
@@ -132,7 +136,7 @@ Status DataServer::check_replies(const Peer& peer, const wire::BatchView& batch)
   for (std::size_t i = 0; i < range_pairs_.size(); ++i) {
     const std::uint64_t bytes = wire::widest_reply_frame_bytes(
         info.form, std::min(batch.ranges[i].count, range_pairs_[i]), range_pairs_[i], info.d_model);
-    if (bytes > limits.largest_peer_frame)
+    if (bytes + wire::kSealBytes > limits.largest_peer_frame)
       return Error(ErrorCode::kRefused,
                    fmt::format("the reply to range {} of batch {} may need a frame of {} bytes, the coordinator takes "
                                "{}; cut batches into smaller ranges",

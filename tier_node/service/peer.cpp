@@ -49,6 +49,7 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   session_ = std::move(session);
   lane_ = lane;
   state_ = State::kOpen;
+  seal_bytes_ = connection_->security().seal_bytes;
   const SessionLimits& limits = session_->limits();
   granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
   // What the whole grant does not cover cannot come in order: nobody makes us set memory aside for it.
@@ -84,18 +85,18 @@ Status Peer::take_credit(std::uint64_t bytes, std::uint64_t sequence) {
     return Error(ErrorCode::kCorrupt, fmt::format("sequence {} on lane {} follows {}; sequences rise", sequence,
                                                   wire::name(lane_), last_sequence_));
   last_sequence_ = sequence;
-  if (granted_.frames == 0 || granted_.bytes < bytes)
+  if (granted_.frames == 0 || granted_.bytes < link_bytes(bytes))
     return Error(ErrorCode::kRefused,
-                 fmt::format("a frame of {} bytes on lane {} has no credit ({} frames, {} bytes are left)", bytes,
-                             wire::name(lane_), granted_.frames, granted_.bytes));
+                 fmt::format("a frame of {} bytes on lane {} has no credit ({} frames, {} bytes are left)",
+                             link_bytes(bytes), wire::name(lane_), granted_.frames, granted_.bytes));
   granted_.frames -= 1;
-  granted_.bytes -= bytes;
+  granted_.bytes -= link_bytes(bytes);
   return {};
 }
 
 void Peer::return_credit(std::uint64_t bytes) {
   to_grant_.frames += 1;
-  to_grant_.bytes += bytes;
+  to_grant_.bytes += link_bytes(bytes);
 }
 
 void Peer::flush_credit() {
@@ -106,6 +107,7 @@ void Peer::begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence) 
   wire::FrameHeader& header = frame.header;
   header = {};
   header.type = type;
+  header.flags = seal_bytes_ > 0 ? wire::kFlagNoChecksum : std::uint16_t{0};
   header.lane = lane_;
   header.session = session_ ? session_->id() : 0;
   header.sequence = sequence;
@@ -151,7 +153,7 @@ void Peer::send_reply(const Work& work, OutFramePtr reply) {
 void Peer::send(OutFramePtr frame) {
   const auto ticket = connection_->send(frame->builder.finish());
   if (ticket.ok()) {
-    if (session_) session_->counters().bytes_sent += frame->builder.bytes();
+    if (session_) session_->counters().bytes_sent += link_bytes(frame->builder.bytes());
     open_sends_.push_back({*ticket, std::move(frame)});
     return;
   }

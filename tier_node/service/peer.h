@@ -33,6 +33,8 @@ class Peer {
   const SessionRef& session() const { return session_; }
   wire::Lane lane() const { return lane_; }
   transport::Connection& connection() { return *connection_; }
+  // Of a frame of `bytes` as it travels.
+  std::uint64_t link_bytes(std::uint64_t bytes) const { return bytes + seal_bytes_; }
   // Whether the last wait found that its descriptor has something to say.
   bool ready() const { return ready_; }
   void set_ready(bool ready) { ready_ = ready; }
@@ -53,7 +55,8 @@ class Peer {
   // Of kOpen, after the connection was polled. kDeadline: the frame that has begun to come is too slow; names the lane.
   Status check_unfinished(const FrameTimeLimit& limit);
 
-  // A kBatch or kSlab frame of `bytes` came. kRefused: more than was granted. kCorrupt: its sequence does not rise.
+  // A kBatch or kSlab frame of `bytes` came; credit is counted as it travels. kRefused: more than was granted.
+  // kCorrupt: its sequence does not rise.
   Status take_credit(std::uint64_t bytes, std::uint64_t sequence);
   // The frame's memory is free again, or will be before the peer can have sent the next one: its credit travels with
   // the next frame out, or by flush_credit().
@@ -100,6 +103,7 @@ class Peer {
   FrameDeadline frame_deadline_;  // of kOpen
   SessionRef session_;
   wire::Lane lane_ = wire::Lane::kLatency;
+  std::uint64_t seal_bytes_ = 0;     // transport::ConnectionSecurity::seal_bytes
   LaneCredit granted_;               // that the peer may still use
   LaneCredit to_grant_;              // returned and not told yet
   std::uint64_t last_sequence_ = 0;  // that came with a frame that uses credit

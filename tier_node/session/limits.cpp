@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/transport/sealed/sealed.h"
 #include "common/wire/pack.h"
 
 namespace terrace::node {
@@ -26,7 +27,7 @@ std::uint64_t largest_batch_frame(const Model& model, const AskedLimits& asked) 
     largest = std::max(largest, wire::batch_frame_bytes({asked.max_rows, asked.max_pairs, asked.max_ranges,
                                                          model.d_model(), kernels.gate_class(), kernels.up_class()}));
   }
-  return largest;
+  return largest + wire::kSealBytes;
 }
 
 std::uint64_t reply_bytes(const wire::BatchLimits& batch) {
@@ -48,7 +49,8 @@ std::uint64_t executor_bytes(const Model& model, std::size_t n_workers) {
 std::uint64_t SessionLimits::scratch_bytes() const {
   const std::uint64_t sums = std::uint64_t{batch.max_rows} * batch.d_model * sizeof(std::int64_t);
   const std::uint64_t packed = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
-  return executor_bytes + sums + packed + 2 * most_unread_bytes();  // of the latency lane and the bulk lane
+  // Of the latency lane and the bulk lane.
+  return executor_bytes + sums + packed + 2 * (most_unread_bytes() + sealed_bytes);
 }
 
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options) {
@@ -72,13 +74,15 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
         fmt::format("the largest batch asked for ({} rows, {} pairs) is a frame of {} bytes, this node takes "
                     "{}; send fewer rows a batch",
                     asked.max_rows, asked.max_pairs, limits.largest_batch_frame, options.largest_frame));
-  const std::uint64_t reply = wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, 1, 1, model.d_model());
+  const std::uint64_t reply =
+      wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, 1, 1, model.d_model()) + wire::kSealBytes;
   if (reply > limits.largest_peer_frame)
     return refused(fmt::format("the reply to one row may need a frame of {} bytes, the coordinator takes {}", reply,
                                limits.largest_peer_frame));
   limits.batches = {options.batch_frames, options.batch_windows * limits.largest_batch_frame};
   limits.reply_bytes = reply_bytes(limits.batch);
   limits.executor_bytes = executor_bytes(model, options.n_workers);
+  if (options.seal) limits.sealed_bytes = transport::kSealAhead + limits.reply_bytes;
   limits.weights = {options.weight_frames, options.weight_bytes};
   return limits;
 }

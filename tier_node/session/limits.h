@@ -17,6 +17,7 @@ struct LaneCredit {
   std::uint64_t bytes = 0;
 };
 
+// Frames are counted as they travel, with room for the tag of a sealed one on plain links too.
 struct SessionLimits {
   wire::BatchLimits batch;
   std::uint64_t largest_frame = 0;       // that this node takes
@@ -27,10 +28,12 @@ struct SessionLimits {
   std::uint64_t largest_batch_frame = 0;
   std::uint64_t reply_bytes = 0;     // set aside for all replies to one batch: the most that may be asked for
   std::uint64_t executor_bytes = 0;  // scratch of the executors
+  std::uint64_t sealed_bytes = 0;    // of replies that are sealed and not yet sent; 0 on plain links
 
   // Receive windows of the three lanes.
   std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
-  // Executors, sums of the largest range, its rows packed at their widest, the replies that may lie unread.
+  // Executors, sums of the largest range, its rows packed at their widest, the replies that may lie unread, those that
+  // are sealed.
   std::uint64_t scratch_bytes() const;
   // Replies that a lane may have left unread: more than those to the batches it has credit for cannot be in order.
   std::uint64_t most_unread_bytes() const { return batches.frames * reply_bytes; }
@@ -43,6 +46,7 @@ struct LimitOptions {
   std::uint32_t weight_frames = 16;
   std::uint64_t weight_bytes = std::uint64_t{16} << 20;
   std::size_t n_workers = 1;  // that compute
+  bool seal = false;          // data connections: credentials are given, and --plain-data is not
 };
 
 struct AskedLimits {

@@ -19,6 +19,8 @@
 #include "common/arena/slab_store.h"
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
+#include "common/security/cipher.h"
+#include "common/security/key.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/assignment.h"
 #include "tier_node/session/counters.h"
@@ -34,7 +36,8 @@ class Session {
  public:
   struct Identity {
     std::uint64_t id = 0;  // random, never 0
-    wire::Token token{};
+    security::Key data_key;  // of its data connections
+    security::Cipher data_cipher = security::Cipher::kPlain;
     std::string coordinator;   // its name for itself, printable
     std::uint64_t number = 0;  // as this node counts its sessions, from 1: for people. The id is for its owner alone
     std::string peer;          // who opened it, and alone may use it on the control plane; empty: no credentials
@@ -45,7 +48,8 @@ class Session {
           std::function<void(const Session&)> on_end);
 
   std::uint64_t id() const { return identity_.id; }
-  const wire::Token& token() const { return identity_.token; }
+  const security::Key& data_key() const { return identity_.data_key; }
+  security::Cipher data_cipher() const { return identity_.data_cipher; }
   const std::string& coordinator() const { return identity_.coordinator; }
   std::uint64_t number() const { return identity_.number; }
   const std::string& peer() const { return identity_.peer; }

@@ -83,6 +83,25 @@ Status SessionTable::check_versions(const OpenRequest& request) const {
   return {};
 }
 
+// Names that this build does not know are those of another one: the rest decides.
+Result<security::Cipher> SessionTable::choose_cipher(const OpenRequest& request) const {
+  std::vector<security::Cipher> theirs;
+  for (const std::string& cipher : request.data_ciphers)
+    if (const auto known = security::cipher_from_name(cipher)) theirs.push_back(*known);
+  if (request.data_ciphers.empty()) theirs.push_back(security::Cipher::kPlain);
+  const std::vector<security::Cipher> ours = security::accepted_ciphers(options_.limits.seal);
+  if (const auto agreed = security::agree(ours, theirs)) return *agreed;
+  const auto names = [](const std::vector<security::Cipher>& ciphers) {
+    std::vector<std::string> list;
+    for (const security::Cipher cipher : ciphers) list.emplace_back(security::name(cipher));
+    return fmt::format("{}", fmt::join(list, ", "));
+  };
+  return refused(
+      fmt::format("data connections: the coordinator takes {}, this node {}; links are sealed where both have "
+                  "credentials and neither has --plain-data: start both alike",
+                  theirs.empty() ? "nothing that is known here" : names(theirs), names(ours)));
+}
+
 Status SessionTable::check_room() const {
   if (draining_) return refused("this node is draining and opens no sessions");
   if (sessions_.size() >= options_.max_sessions)
@@ -115,7 +134,8 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
   TERRACE_ASSIGN_OR_RETURN(const SessionLimits limits, make_limits(model, request.limits, options_.limits));
   Session::Identity identity;
   TERRACE_ASSIGN_OR_RETURN(identity.id, random_id());
-  TERRACE_RETURN_IF_ERROR(security::random_bytes(identity.token));
+  TERRACE_ASSIGN_OR_RETURN(identity.data_key, security::Key::make());
+  TERRACE_ASSIGN_OR_RETURN(identity.data_cipher, choose_cipher(request));
   identity.coordinator = printable(request.coordinator);
   identity.peer = request.peer;
   {
@@ -132,7 +152,7 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
     past_.opened += 1;
   }
   wake_.notify_all();
-  log_.info("{} opened", session->name());
+  log_.info("{} opened; its data connections: {}", session->name(), security::name(session->data_cipher()));
   return Opened{std::move(session), std::min(request.protocol_max, wire::kProtocolMax)};
 }
 

@@ -33,6 +33,7 @@ struct OpenRequest {
   std::span<const std::byte> manifest;
   AskedLimits limits;
   std::string coordinator;
+  std::vector<std::string> data_ciphers;  // that the coordinator takes, by name; none: plain
   std::string peer;  // Session::Identity::peer
 };
 
@@ -82,7 +83,8 @@ class SessionTable {
     std::uint32_t protocol = 0;
   };
   // kRefused: draining, too many sessions, too large manifests in all, protocol ranges apart, another numerics version,
-  // a capability that this node lacks, limits (see make_limits); the text names it. Else as Model::parse.
+  // a capability that this node lacks, one end that seals data connections and one that does not, limits (see
+  // make_limits); the text names it. Else as Model::parse.
   Result<Opened> open(const OpenRequest& request);
   // What the reservation of such a session would take; nothing is opened. kCorrupt: numbers that no model has.
   // kRefused, kUnsupported: as open(). kOutOfMemory: more than 2^64 bytes.
@@ -124,6 +126,7 @@ class SessionTable {
   SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log, std::uint64_t boot_id);
   Status check_versions(const OpenRequest& request) const;
   Status check_room() const;
+  Result<security::Cipher> choose_cipher(const OpenRequest& request) const;
   Result<Opened> open_model(const OpenRequest& request);
   void remove(const Session& session);
   void tell_change();

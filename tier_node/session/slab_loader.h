@@ -40,7 +40,7 @@ class SlabLoader {
  private:
   void read_next(const SessionRef& session, const AssignmentRef& assignment, std::size_t slot);
   Status read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
-  // The same of a probe's model (docs/wire.md 12). kCorrupt: the manifest's id is of other bytes.
+  // The same of a probe's model (docs/wire.md 13). kCorrupt: the manifest's id is of other bytes.
   Status make_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
   Status accept(const Session& session, Assignment& assignment, const wire::SlabPieceView& piece);
   Status check_piece(const Session& session, const Assignment::Slot* slot, const wire::SlabPiece& piece) const;

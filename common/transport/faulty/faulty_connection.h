@@ -32,6 +32,7 @@ class FaultyConnection final : public Connection {
   const Error& close_reason() const override { return reason_; }
   UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
   TransportStats stats() const override { return inner_->stats(); }
+  ConnectionSecurity security() const override { return inner_->security(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 
  private:

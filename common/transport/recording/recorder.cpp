@@ -9,20 +9,11 @@
 #include <utility>
 
 #include "common/transport/recording/format.h"
-#include "common/wire/messages.h"
 
 namespace terrace::transport {
 namespace {
 
 constexpr std::array<std::byte, recording::kAlignment> kPadding{};
-
-constexpr std::size_t kHelloBytes = wire::kHeaderBytes + wire::kSectionHeaderBytes + sizeof(wire::Hello);
-
-bool may_be_hello(std::span<const Part> parts) {
-  std::uint64_t bytes = 0;
-  for (const Part part : parts) bytes += part.size();
-  return bytes == kHelloBytes;
-}
 
 class RecordingConnection final : public Connection {
  public:
@@ -50,6 +41,7 @@ class RecordingConnection final : public Connection {
   const Error& close_reason() const override { return inner_->close_reason(); }
   UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
   TransportStats stats() const override { return inner_->stats(); }
+  ConnectionSecurity security() const override { return inner_->security(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 
  private:
@@ -102,23 +94,8 @@ void Recorder::closed(std::uint32_t connection) {
 }
 
 void Recorder::frame(std::uint32_t connection, RecordedEvent event, std::span<const Part> parts) {
-  if (!may_be_hello(parts)) {
-    const std::lock_guard lock(mutex_);
-    return write(connection, event, parts);
-  }
-  alignas(recording::kAlignment) std::array<std::byte, kHelloBytes> bytes;
-  auto to = bytes.begin();
-  for (const Part part : parts) to = std::copy(part.begin(), part.end(), to);
-  const auto decoded = wire::decode_frame(bytes);
-  const auto hello = decoded.ok() ? wire::read_hello(*decoded) : Result<wire::Hello>(decoded.error());
   const std::lock_guard lock(mutex_);
-  if (!hello.ok()) return write(connection, event, parts);
-  wire::Hello blank = *hello;
-  blank.token = {};
-  wire::FrameBuilder builder;
-  builder.begin(decoded->header);
-  wire::add_hello(builder, blank);
-  write(connection, event, builder.finish());
+  write(connection, event, parts);
 }
 
 void Recorder::write(std::uint32_t connection, RecordedEvent event, std::span<const Part> parts) {

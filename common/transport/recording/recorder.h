@@ -1,8 +1,8 @@
 // Writes what travels over any transport into a recording, and lets it travel.
 //
 // A decorator: connections behave as the inner ones do, with a copy of each frame to the file. A frame counts as sent
-// when send() takes it. What a connection sends before it is known to be one (hello) has its token blanked in the file.
-// The first error of the file ends the recording, not the traffic: finish() tells.
+// when send() takes it. Above common/transport/sealed the file holds frames as they are before sealing and no
+// handshake; below it, what travels. The first error of the file ends the recording, not the traffic: finish() tells.
 // Threads  The recorder locks; the transport and its connections as the inner ones.
 #pragma once
 

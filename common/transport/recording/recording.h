@@ -1,8 +1,7 @@
 // Frames of connections as a file (docs/wire.md 11): what travelled, which way and when. For looking into a fault, and
 // for playing one end of a recorded link again (replay.h).
 //
-// A recording holds every byte of a session but its token: that one is zeros. Activations and weights are in it: it is
-// as confidential as the prompts.
+// A recording holds no key, but activations and weights are in it: it is as confidential as the prompts.
 #pragma once
 
 #include <chrono>

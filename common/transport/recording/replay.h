@@ -2,14 +2,13 @@
 // node to a real coordinator, and compares what the live end sends with what was recorded then.
 //
 // The recording was made by a coordinator (its connections are those it made). A session is never the same twice: the
-// played frames carry today's session and token, and in the comparison session, token, credit and the time that a reply
-// took do not count; neither do pings, pongs, credit and close frames. Played frames go out when everything of the live
+// played frames carry today's session, and in the comparison session, credit, flags and the time that a reply took do
+// not count; neither do pings, pongs, credit and close frames. Played frames go out when everything of the live
 // end that had come before them has come again, and when there is credit for them; a reply, once its batch has come.
 //
 // Threads  The replay may be asked from any thread; its connections as connection.h says.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,9 +20,9 @@
 
 namespace terrace::transport {
 
+// The session that the live end takes part in. There is no handshake: a played connection belongs to it, it says.
 struct ReplayIdentity {
   std::uint64_t session = 0;
-  std::array<std::byte, 32> token{};
 };
 
 class ReplayLog;

@@ -61,6 +61,14 @@ ReplayConnection::ReplayConnection(std::shared_ptr<ReplayLog> log, std::uint32_t
   if (script_.live.empty()) log_->connection_done();
 }
 
+ConnectionSecurity ReplayConnection::security() const {
+  ConnectionSecurity security;
+  security.proven = true;
+  security.session = log_->identity().session;
+  if (!script_.played.empty()) security.lane = static_cast<std::uint8_t>(script_.played.front().frame.header.lane);
+  return security;
+}
+
 std::string ReplayConnection::peer_name() const { return fmt::format("recording:{}", connection_); }
 
 // ---- what the live end sends ---------------------------------------------------------------------------------------
@@ -142,16 +150,7 @@ AlignedBuffer ReplayConnection::as_today(const wire::Frame& recorded) const {
   if (is_answer(header)) header.sequence = sequence_today_.at(header.sequence);
   wire::FrameBuilder builder;
   builder.begin(header);
-  wire::Hello hello;
-  for (const wire::Section& section : recorded.all()) {
-    if (section.tag == wire::SectionTag::kHello && section.data.size() == sizeof hello) {
-      std::memcpy(&hello, section.data.data(), sizeof hello);
-      hello.token = log_->identity().token;
-      wire::add_hello(builder, hello);
-    } else {
-      builder.add(section.tag, section.detail, section.data);
-    }
-  }
+  for (const wire::Section& section : recorded.all()) builder.add(section.tag, section.detail, section.data);
   return gather(builder.finish());
 }
 

@@ -32,6 +32,7 @@ class ReplayConnection final : public Connection {
   const Error& close_reason() const override { return reason_; }
   UnfinishedFrame unfinished() const override { return {}; }
   TransportStats stats() const override { return stats_; }
+  ConnectionSecurity security() const override;
   std::string peer_name() const override;
 
  private:

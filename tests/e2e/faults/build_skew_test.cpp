@@ -1,4 +1,5 @@
-// Programs of different instruction sets in one run, as when machines of a fleet differ in age: equal bits.
+// Programs of different instruction sets in one run, as when machines of a fleet differ in age: equal bits, over sealed
+// links.
 #include <gtest/gtest.h>
 
 #include "tests/e2e/support/gate_run.h"
@@ -48,10 +49,18 @@ TEST_P(BuildSkew, Avx512CoordinatorAvx2NodeScalarNode_SameBitsAsScalarAlone) {
   alone.isa = kernels::Isa::kScalar;
   const test::GateRun expected = gate_run(alone, prompt, kTokens);
 
-  NodeProcess avx2({"--isa", "avx2", "--threads", "1"}), scalar({"--isa", "scalar", "--threads", "1"});
-  EXPECT_EQ(avx2.status().at("isa"), "avx2");
-  EXPECT_EQ(scalar.status().at("isa"), "scalar");
+  const test::TempDir dir;
+  const std::filesystem::path secret = dir / "secret";
+  test::write_file(secret, std::string(64, '3') + "\n");
+  std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
+  const auto flags = [&](const char* isa) {
+    return std::vector<std::string>{"--isa", isa, "--threads", "1", "--secret-file", secret.string()};
+  };
+  NodeProcess avx2(flags("avx2")), scalar(flags("scalar"));
+  EXPECT_NE(avx2.process().err().find("instruction set avx2;"), std::string::npos) << avx2.process().err();
+  EXPECT_NE(scalar.process().err().find("instruction set scalar;"), std::string::npos) << scalar.process().err();
   app::ModelOptions options = gate_options(GetParam().model);
+  options.security.secret_file = secret;
   options.isa = kernels::Isa::kAvx512Vnni;
   options.batch = GetParam().batch;
   options.nodes = {avx2.address(), scalar.address()};

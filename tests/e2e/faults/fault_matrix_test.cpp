@@ -11,6 +11,7 @@ namespace terrace {
 namespace {
 
 using test::Cell;
+using test::FaultKind;
 using test::Phase;
 using test::Relay;
 using test::Stage;
@@ -52,6 +53,16 @@ class FaultMatrix : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(struck.get()) << "the frame at which the fault was to come never came";
   }
 
+  // A fault of the link is none of the node's: once it is over, the node takes part again.
+  static bool comes_back(FaultKind fault) {
+    return fault == FaultKind::kLinkUpAgain || fault == FaultKind::kCorruptFrame || fault == FaultKind::kTruncatedFrame;
+  }
+  // Waits for it, within the cell's deadline.
+  void expect_node_is_back(Stage& stage) {
+    const std::uint64_t before = stage.pairs_of_the_node();
+    while (stage.pairs_of_the_node() == before && !HasFailure()) expect_right(stage.generate());
+  }
+
   const test::GateRun expected_ = Stage::expected();
 };
 
@@ -70,6 +81,7 @@ TEST_P(FaultMatrix, SameTokens) {
     expect_right(stage.generate());
     stage.mend();
     expect_right(stage.generate());
+    if (comes_back(GetParam().fault)) expect_node_is_back(stage);
   }
   EXPECT_THAT(test::children(), testing::IsEmpty());
 }

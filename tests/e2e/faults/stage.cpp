@@ -152,6 +152,12 @@ void Stage::strike(bool held) {
     relay_->slip_in(deed);
 }
 
+std::uint64_t Stage::pairs_of_the_node() const {
+  for (const legs::LegReport& leg : engine_->board().report())
+    if (leg.name == relay_->address()) return leg.counters.pairs - leg.counters.hedged_pairs;
+  return 0;
+}
+
 void Stage::mend() {
   if (cell_.fault == FaultKind::kLinkUpAgain) machine_->set_link(true);
 }

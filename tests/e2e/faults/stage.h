@@ -35,6 +35,9 @@ class Stage {
   // What mends itself in the cell's fault: the link is up again.
   void mend();
 
+  // Pairs that the node itself has computed so far.
+  std::uint64_t pairs_of_the_node() const;
+
   Relay& relay() { return *relay_; }
   // Every connection with the node ends, as when it was killed; it lives, and is to be taken back.
   void lose_node();

@@ -5,12 +5,14 @@
 #include <memory>
 #include <string>
 
+#include "common/wire/versions.h"
+
 namespace terrace::test {
 
 class FakeNode {
  public:
   struct Description {
-    std::uint32_t protocol_min = 1, protocol_max = 1;
+    std::uint32_t protocol_min = wire::kProtocolMin, protocol_max = wire::kProtocolMax;
     std::uint32_t numerics_version = 1;
   };
   explicit FakeNode(const Description& description);

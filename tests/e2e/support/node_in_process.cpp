@@ -1,6 +1,8 @@
 #include "tests/e2e/support/node_in_process.h"
 
+#include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_run.h"
+#include "tier_node/service/data_keys.h"
 
 namespace terrace::test {
 namespace {
@@ -22,7 +24,8 @@ NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitO
       store_({kBudget, {}}),
       sessions_(make_sessions(store_, limits)),
       loader_(nullptr, Logger::silent()),
-      data_(must(node::DataServer::start({transport, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting},
+      transport_(transport::test::borrowed(transport), node::data_keys(*sessions_)),
+      data_(must(node::DataServer::start({transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting},
                                          host + ":0", {}, data))) {
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;

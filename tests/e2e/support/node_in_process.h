@@ -8,6 +8,7 @@
 #include "common/arena/slab_store.h"
 #include "common/base/parallel.h"
 #include "common/transport/connection.h"
+#include "common/transport/sealed/sealed.h"
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/control_server.h"
 #include "tier_node/service/data_server.h"
@@ -18,8 +19,8 @@ namespace terrace::test {
 
 class NodeInProcess {
  public:
-  // `transport` is borrowed; throws when it cannot start. host: where both ports are, which the system chooses. ops: what
-  // it computes with, for a node that computes wrong; null: this machine's.
+  // `transport` is what lies below the proofs of both ends, and borrowed; throws when it cannot start. host: where both
+  // ports are, which the system chooses. ops: what it computes with, for a node that computes wrong; null: this machine's.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
                 Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
                 const std::string& host = "127.0.0.1", const kernels::Ops* ops = nullptr);
@@ -36,6 +37,7 @@ class NodeInProcess {
   arena::SlabStore store_;
   std::unique_ptr<node::SessionTable> sessions_;
   node::SlabLoader loader_;
+  transport::SealedTransport transport_;
   std::unique_ptr<node::DataServer> data_;
   std::unique_ptr<node::ControlServer> control_;
 };

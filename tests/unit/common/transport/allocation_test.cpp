@@ -3,6 +3,7 @@
 
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/tcp/tcp.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/contract/transport_harness.h"
 #include "tests/unit/count_allocations.h"
 
@@ -49,6 +50,13 @@ TEST(Allocations, Loopback_NoneAfterWarmUp) {
 }
 
 TEST(Allocations, Tcp_NoneAfterWarmUp) { expect_no_allocation_after_warm_up(std::make_unique<TcpTransport>()); }
+
+TEST(Allocations, SealedTcp_NoneAfterWarmUp) {
+  for (const auto cipher :
+       {security::Cipher::kAes256Gcm, security::Cipher::kChaCha20Poly1305, security::Cipher::kPlain})
+    expect_no_allocation_after_warm_up(
+        std::make_unique<KeyedTransport>(std::make_shared<TcpTransport>(), test_link(cipher)));
+}
 
 TEST(Allocations, AreCounted) {
   const std::size_t before = terrace::test::allocations();

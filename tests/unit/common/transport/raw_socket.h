@@ -48,6 +48,16 @@ class RawSocket {
     pollfd entry{fd_, POLLIN, 0};
     return ::poll(&entry, 1, static_cast<int>(time.count())) > 0;
   }
+  // Fills `out`. False: the end, or not so much in time.
+  bool read(std::span<std::byte> out, std::chrono::milliseconds time) {
+    while (!out.empty()) {
+      if (!answered_within(time)) return false;
+      const ssize_t bytes = ::recv(fd_, out.data(), out.size(), 0);
+      if (bytes <= 0) return false;
+      out = out.subspan(static_cast<std::size_t>(bytes));
+    }
+    return true;
+  }
   // Reads what comes until the other end closes. False: it did not in time.
   bool closed_within(std::chrono::milliseconds time) {
     const auto end = std::chrono::steady_clock::now() + time;

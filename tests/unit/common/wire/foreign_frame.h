@@ -78,6 +78,12 @@ inline bool read_foreign_frame(std::span<const std::byte> bytes, const BatchLimi
       if (reply.ok()) check_reply(*reply, limits);
       return reply.ok();
     }
+    case FrameType::kChallenge:
+      return read_challenge(*frame).ok();
+    case FrameType::kProof:
+      return read_proof(*frame).ok();
+    case FrameType::kAccept:
+      return read_accept(*frame).ok();
     case FrameType::kHello:
       return read_hello(*frame).ok();
     case FrameType::kWelcome:

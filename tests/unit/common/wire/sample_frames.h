@@ -15,6 +15,14 @@ FrameBytes frame_of(FrameType type, Add add) {
   add(builder);
   return finish(builder);
 }
+// Of a handshake, whose header says no more than it must.
+template <class Add>
+FrameBytes handshake_frame_of(const FrameHeader& header, Add add) {
+  FrameBuilder builder;
+  builder.begin(header);
+  add(builder);
+  return finish(builder);
+}
 
 inline FrameBytes sample_reply(ReplyForm form) {
   const ReplyInfo info{.range_index = 1, .n_rows = 2, .n_pairs = 3, .compute_us = 5};
@@ -35,6 +43,11 @@ inline std::vector<FrameBytes> sample_frames() {
   frames.push_back(SampleBatch().bytes());
   frames.push_back(sample_reply(ReplyForm::kSum));
   frames.push_back(sample_reply(ReplyForm::kSlots));
+  frames.push_back(handshake_frame_of({.type = FrameType::kChallenge}, [](auto& b) { add_challenge(b, {}); }));
+  frames.push_back(handshake_frame_of({.type = FrameType::kProof, .lane = Lane::kBulk, .session = 2},
+                                      [](auto& b) { add_proof(b, {.socket_index = 1}); }));
+  frames.push_back(handshake_frame_of({.type = FrameType::kAccept, .lane = Lane::kBulk, .session = 2},
+                                      [](auto& b) { add_accept(b, {}); }));
   frames.push_back(frame_of(FrameType::kHello, [](auto& b) { add_hello(b, {.largest_frame = 4096}); }));
   frames.push_back(frame_of(FrameType::kWelcome, [](auto& b) { add_welcome(b, {4096, 4096, 1, 0}); }));
   frames.push_back(frame_of(FrameType::kBusy, [](auto& b) { add_busy(b, {.expected_us = 1}); }));

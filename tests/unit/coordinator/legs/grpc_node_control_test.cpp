@@ -137,9 +137,10 @@ class ScriptedNode : public testing::Test {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     address_ = "127.0.0.1:" + std::to_string(port);
-    service_.opened.set_protocol(1);
+    service_.opened.set_protocol(wire::kProtocolMax);
     service_.opened.set_session(77);
-    service_.opened.set_token(std::string(32, 't'));
+    service_.opened.set_data_key(std::string(32, 't'));
+    service_.opened.set_data_cipher("plain");
     service_.opened.set_data_port(9001);
   }
   void TearDown() override { server_->Shutdown(std::chrono::system_clock::now()); }
@@ -178,7 +179,7 @@ TEST_F(ScriptedNode, SilentCall_Deadline) {
 TEST_F(ScriptedNode, OpenSession_ChecksWhatItIsGiven) {
   const auto open = [&] { return control_of(address_, kPatient)->open_session({}); };
   ASSERT_TRUE(open().ok());
-  EXPECT_EQ(open()->token[31], std::byte{'t'});
+  EXPECT_EQ(open()->data_key->bytes()[31], std::byte{'t'});
   const auto refused = [&](auto change) {
     const v1::OpenSessionReply good = service_.opened;
     change(service_.opened);
@@ -186,9 +187,12 @@ TEST_F(ScriptedNode, OpenSession_ChecksWhatItIsGiven) {
     service_.opened = good;
     return !opened.ok() && opened.error().code() == ErrorCode::kCorrupt;
   };
-  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_protocol(2); }));
+  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_protocol(wire::kProtocolMax + 1); }));
   EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_session(0); }));
-  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_token("short"); }));
+  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_key("short"); }));
+  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.clear_data_cipher(); }));
+  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_cipher("rot13"); }));
+  EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_cipher("aes-256-gcm"); })) << "we offered plain alone";
   EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_port(0); }));
   EXPECT_TRUE(refused([](v1::OpenSessionReply& r) { r.set_data_port(65536); }));
 }

@@ -189,7 +189,7 @@ TEST_F(ControlServerTest, OwnFile_ReservedAssignedComputedAndClosed) {
   start();
   const v1::OpenSessionReply opened = open();
   EXPECT_TRUE(opened.has_model());
-  EXPECT_EQ(opened.token().size(), 32u);
+  EXPECT_EQ(opened.data_key().size(), 32u);
   ASSERT_TRUE(reserve(opened.session(), model_.all_slab_bytes()).ok());
   bool ready = false;
   const grpc::Status assigned = assign(assign_request(opened.session(), 1, model_.everything()), [&](const auto& p) {

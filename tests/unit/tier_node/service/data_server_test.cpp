@@ -301,20 +301,19 @@ TEST_F(DataServerTest, MoreThanTheCredit_EndsThatSessionOnly) {
 
 // ---- who gets in ----------------------------------------------------------------------------------------------------
 
-TEST_F(DataServerTest, WrongTokenOrUnknownSession_TheSameRefusal) {
+TEST_F(DataServerTest, WrongKeyOrUnknownSession_TheSameRefusal) {
   NodeParts node(model_);
   node.serve();
   const SessionRef session = node.ready_session();
-  for (const bool wrong_token : {true, false}) {
-    LaneClient client = node.connect(*session, wire::Lane::kLatency);
-    wire::Token token = session->token();
-    token[31] ^= std::byte{1};
-    if (wrong_token) client.set_token(token);
-    if (!wrong_token) client.set_session(session->id() ^ 1);
+  for (const bool wrong_key : {true, false}) {
+    transport::LinkKey key = node.link_key(*session, wire::Lane::kLatency);
+    if (wrong_key) key.key.writable()[31] ^= std::byte{1};
+    if (!wrong_key) key.session ^= 1;
+    LaneClient client = node.connect(*session, key);
     client.say_hello();
-    const auto answer = client.receive_answer();
-    EXPECT_EQ(error_of(answer).code, ErrorCode::kRefused);
-    EXPECT_EQ(error_of(answer).text, "no session of this node has this id and token");
+    const wire::ErrorMessage refusal = client.last_words();
+    EXPECT_EQ(refusal.code, ErrorCode::kRefused);
+    EXPECT_THAT(refusal.text, HasSubstr(": no session of this node has this id and key"));
     EXPECT_TRUE(client.drained());
   }
   EXPECT_FALSE(session->ended()) << "a stranger must not end it";
@@ -355,7 +354,7 @@ TEST_F(DataServerTest, ManyMuteConnections_OldestMakeRoomAndAnHonestOneGetsIn) {
   for (int i = 0; i < 12; ++i) mute.emplace_back(new LaneClient(node.connect(*session, wire::Lane::kLatency)));
   LaneClient client = node.connect(*session, wire::Lane::kLatency);
   client.greet();
-  EXPECT_EQ(error_of(mute.front()->receive_answer()).code, ErrorCode::kBusy);
+  EXPECT_EQ(mute.front()->last_words().code, ErrorCode::kBusy);
   expect_serves(model_, client, *session);
 }
 
@@ -369,11 +368,12 @@ TEST_F(DataServerTest, RefusedConnectionsThatStay_OldestGoAndAnHonestOneGetsIn) 
   std::vector<std::unique_ptr<LaneClient>> refused;
   for (int i = 0; i < 12; ++i) {
     refused.emplace_back(new LaneClient(node.connect(*session, wire::Lane::kLatency)));
-    refused.back()->set_token({});
+    refused.back()->set_largest_frame(wire::kHeaderBytes);  // its key is right
     refused.back()->say_hello();
     EXPECT_EQ(error_of(refused.back()->receive_answer()).code, ErrorCode::kRefused);
   }
-  for (int i = 0; i < 8; ++i) EXPECT_TRUE(refused[i]->drained()) << "connection " << i << " is kept for an hour";
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_TRUE(refused[i]->drained()) << "connection " << i << " is kept for an hour";
   LaneClient client = node.connect(*session, wire::Lane::kLatency);
   client.greet();
   expect_serves(model_, client, *session);

@@ -135,6 +135,15 @@ class HostileClient : public ::testing::Test {
       case FrameType::kError:
         frame.sections = {{SectionTag::kError, 0, Bytes(4)}};
         break;
+      case FrameType::kChallenge:
+        frame.sections = {{SectionTag::kChallenge, 0, Bytes(sizeof(wire::Challenge))}};
+        break;
+      case FrameType::kProof:
+        frame.sections = {{SectionTag::kProof, 0, Bytes(sizeof(wire::Proof))}};
+        break;
+      case FrameType::kAccept:
+        frame.sections = {{SectionTag::kAccept, 0, Bytes(sizeof(wire::Accept))}};
+        break;
       case FrameType::kSlab:
         frame.sections = {{SectionTag::kSlab, 0, bytes_of(wire::SlabPiece{0, 0, 0, 4096})},
                           {SectionTag::kSlabBytes, 0, Bytes(4096)}};
@@ -186,8 +195,9 @@ class HostileClient : public ::testing::Test {
 };
 
 inline constexpr FrameType kAllTypes[] = {
-    FrameType::kHello, FrameType::kWelcome, FrameType::kBatch,  FrameType::kReply, FrameType::kBusy,  FrameType::kPing,
-    FrameType::kPong,  FrameType::kCredit,  FrameType::kCancel, FrameType::kError, FrameType::kClose, FrameType::kSlab};
+    FrameType::kHello, FrameType::kWelcome, FrameType::kBatch,     FrameType::kReply,  FrameType::kBusy,
+    FrameType::kPing,  FrameType::kPong,    FrameType::kCredit,    FrameType::kCancel, FrameType::kError,
+    FrameType::kClose, FrameType::kSlab,    FrameType::kChallenge, FrameType::kProof,  FrameType::kAccept};
 
 // A session in which each type may be sent by a coordinator at all, so that sections are what is wrong.
 inline wire::Lane lane_for(FrameType type) {

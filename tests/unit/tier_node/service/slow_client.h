@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/aligned_buffer.h"
+#include "common/transport/sealed/handshake.h"
 #include "common/transport/tcp/tcp.h"
 #include "tests/unit/common/transport/raw_socket.h"
 #include "tests/unit/tier_node/support/node_parts.h"
@@ -56,11 +58,17 @@ inline std::vector<std::byte> contiguous(wire::FrameBuilder& builder) {
   for (const auto part : builder.finish()) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
+// A proof that proves nothing.
+inline std::vector<std::byte> proof_bytes(const Session& session, wire::Lane lane) {
+  wire::FrameBuilder builder;
+  builder.begin({.type = wire::FrameType::kProof, .lane = lane, .session = session.id()});
+  wire::add_proof(builder, {});
+  return contiguous(builder);
+}
 inline std::vector<std::byte> hello_bytes(const Session& session, wire::Lane lane) {
   wire::FrameBuilder builder;
   builder.begin({.type = wire::FrameType::kHello, .lane = lane, .session = session.id(), .sequence = 1});
   wire::Hello hello;
-  hello.token = session.token();
   hello.largest_frame = session.limits().largest_peer_frame;
   wire::add_hello(builder, hello);
   return contiguous(builder);
@@ -83,6 +91,16 @@ class SlowClient : public ::testing::Test {
     other_ = node_->ready_session();
     good_.reset(new LaneClient(node_->connect(*other_, wire::Lane::kLatency)));
     good_->greet();
+  }
+  // The coordinator's part of the handshake, by hand.
+  void prove(RawSocket& socket, const Session& session, wire::Lane lane) {
+    transport::Handshake handshake(node_->link_key(session, lane), {});
+    for (const std::size_t bytes : {std::size_t{96}, std::size_t{112}}) {  // challenge, accept
+      AlignedBuffer frame = must(AlignedBuffer::allocate(bytes));
+      ASSERT_TRUE(socket.read(frame.bytes(), kHang)) << "the node says nothing";
+      for (const auto part : must(handshake.take(frame.bytes()))) socket.write(part);
+    }
+    ASSERT_TRUE(handshake.done());
   }
   void expect_others_are_served() {
     other_->extend_lease(std::chrono::steady_clock::now() + kHang);

@@ -13,16 +13,21 @@ namespace {
 using namespace test;
 using ::testing::HasSubstr;
 
-TEST_F(SlowClient, HelloByteByByte_ClosedAtTheHelloLimitHoweverManyBytesCame) {
+TEST_F(SlowClient, HandshakeOrHelloByteByByte_ClosedAtTheHelloLimitHoweverManyBytesCame) {
   NodeSettings settings = patient();
-  settings.data.hello_timeout = 200ms;
+  settings.data.hello_timeout = 400ms;
   start(settings);
-  RawSocket socket;
-  ASSERT_TRUE(socket.connect(data_port_));
-  const Dripper drip(socket, hello_bytes(*other_, wire::Lane::kBulk));  // whole after more than a second
-  expect_others_are_served();
-  EXPECT_TRUE(socket.closed_within(kHang));
-  EXPECT_LT(drip.sent(), 128u) << "it had its time to the end";
+  for (const bool proven : {false, true}) {
+    RawSocket socket;
+    ASSERT_TRUE(socket.connect(data_port_));
+    if (proven) prove(socket, *other_, wire::Lane::kBulk);
+    const std::vector<std::byte> bytes =
+        proven ? hello_bytes(*other_, wire::Lane::kBulk) : proof_bytes(*other_, wire::Lane::kBulk);
+    const Dripper drip(socket, bytes);  // whole after about a second
+    expect_others_are_served();
+    EXPECT_TRUE(socket.closed_within(kHang));
+    EXPECT_LT(drip.sent(), bytes.size()) << "it had its time to the end";
+  }
   expect_others_are_served();
   expect_nothing_left();
 }
@@ -36,7 +41,7 @@ TEST_F(SlowClient, ManyConnectionsThatDripOrAreMute_OthersGetInAndAreServed) {
   std::deque<Dripper> drippers;
   for (std::size_t i = 0; i < sockets.size(); ++i) {
     ASSERT_TRUE(sockets[i].connect(data_port_));
-    if (i % 2 == 0) drippers.emplace_back(sockets[i], hello_bytes(*other_, wire::Lane::kBulk));
+    if (i % 2 == 0) drippers.emplace_back(sockets[i], proof_bytes(*other_, wire::Lane::kBulk));
   }
   LaneClient late = node_->connect(*other_, wire::Lane::kWeights);
   late.greet();
@@ -52,6 +57,7 @@ TEST_F(SlowClient, BatchByteByByteWithoutHeartbeats_LeaseEndsThatSessionByNameAn
   const SessionRef slow = node_->ready_session();
   RawSocket socket;
   ASSERT_TRUE(socket.connect(data_port_));
+  prove(socket, *slow, wire::Lane::kLatency);
   socket.write(hello_bytes(*slow, wire::Lane::kLatency));
   const Dripper drip(socket, batch_bytes(model_, *slow));
   expect_others_are_served();
@@ -84,16 +90,24 @@ TEST_F(SlowClient, GoneInTheMiddleOfAFrame_AtEveryPlace_OthersAreServedAndTheSes
   const SessionRef session = node_->ready_session();
   LaneClient other_lane = node_->connect(*session, wire::Lane::kBulk);  // without any the session would end
   other_lane.greet();
+  const std::vector<std::byte> proof = proof_bytes(*session, wire::Lane::kLatency);
   const std::vector<std::byte> hello = hello_bytes(*session, wire::Lane::kLatency);
   const std::vector<std::byte> batch = batch_bytes(model_, *session);
+  for (std::size_t n = 1; n < proof.size(); n += 9) {
+    RawSocket socket;
+    ASSERT_TRUE(socket.connect(data_port_));
+    socket.write(std::span(proof).first(n));
+  }
   for (std::size_t n = 1; n < hello.size(); n += 9) {
     RawSocket socket;
     ASSERT_TRUE(socket.connect(data_port_));
+    prove(socket, *session, wire::Lane::kLatency);
     socket.write(std::span(hello).first(n));
   }
   for (std::size_t n = 1; n < batch.size(); n += 61) {
     RawSocket socket;
     ASSERT_TRUE(socket.connect(data_port_));
+    prove(socket, *session, wire::Lane::kLatency);
     socket.write(hello);
     ASSERT_TRUE(socket.answered_within(kHang));  // a batch before the welcome would be a breach
     socket.write(std::span(batch).first(n));

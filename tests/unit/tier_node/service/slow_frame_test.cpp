@@ -39,6 +39,7 @@ TEST_F(SlowFrame, ByteByByteWithHeartbeats_EndsThatSessionByNameWhileOthersAreSe
   const auto bulk = greeted(*slow, wire::Lane::kBulk);
   RawSocket socket;
   ASSERT_TRUE(socket.connect(data_port_));
+  prove(socket, *slow, wire::Lane::kLatency);
   socket.write(hello_bytes(*slow, wire::Lane::kLatency));
   ASSERT_TRUE(socket.answered_within(kHang));
   const std::vector<std::byte> batch = batch_bytes(model_, *slow, 512);

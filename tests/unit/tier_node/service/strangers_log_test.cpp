@@ -14,7 +14,7 @@ TEST(StrangersOnTheDataPort, ManyTimes_AreOneLine) {
   const TinyModel model;
   NodeParts node(model);
   const kernels::Ops ops = must(kernels::select_ops(this_machine().cpu, std::nullopt));
-  transport::LoopbackTransport transport;
+  transport::SealedTransport transport(std::make_shared<transport::LoopbackTransport>(), data_keys(node.sessions()));
   std::vector<std::string> lines;  // the I/O thread's, until the server has gone
   const Logger log =
       Logger::to_function(LogLevel::kDebug, [&](LogLevel, std::string_view text) { lines.emplace_back(text); });
@@ -24,15 +24,15 @@ TEST(StrangersOnTheDataPort, ManyTimes_AreOneLine) {
       {transport, node.sessions(), node.loader(), node.gate(), ops, log, Waiting::kBlock}, "node:9100", {}, options));
   const SessionRef session = node.open();
   for (int i = 0; i < 20; ++i) {
-    LaneClient stranger(transport, "node:9100", *session, wire::Lane::kLatency);
-    stranger.set_token(wire::Token{});
+    transport::LinkKey key = node.link_key(*session, wire::Lane::kLatency);
+    key.key = security::Key();
+    LaneClient stranger(transport, "node:9100", key, 4096);
     stranger.say_hello();
-    const auto answer = stranger.receive();
-    ASSERT_TRUE(answer && answer->type() == wire::FrameType::kError);
+    ASSERT_EQ(stranger.last_words().code, ErrorCode::kRefused);
   }
   server.reset();
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_THAT(lines[0], ::testing::HasSubstr("no session of this node has this id and token"));
+  EXPECT_THAT(lines[0], ::testing::HasSubstr("no session of this node has this id and key"));
   EXPECT_FALSE(session->ended());
 }
 

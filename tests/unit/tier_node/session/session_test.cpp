@@ -25,7 +25,7 @@ TEST_F(SessionTest, ProtocolRangesApart_RefusedWithBothRanges) {
   const Status status = refusal(other);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kRefused);
-  EXPECT_THAT(status.error().text(), HasSubstr("protocol 2 to 2, this node 1 to 1"));
+  EXPECT_THAT(status.error().text(), HasSubstr("protocol 3 to 3, this node 2 to 2"));
 }
 
 TEST_F(SessionTest, ProtocolRangesOverlap_HighestSharedIsTaken) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/transport/connection.h"
+#include "common/transport/sealed/link_key.h"
 #include "common/wire/frame.h"
 #include "common/wire/messages.h"
 #include "common/wire/pack.h"
@@ -29,17 +30,26 @@ struct ReceivedFrame {
   wire::FrameType type() const { return frame.header.type; }
 };
 
+inline transport::LinkKey link_key(const Session& session, std::uint64_t boot_id, wire::Lane lane) {
+  return {.session = session.id(),
+          .boot_id = boot_id,
+          .lane = static_cast<std::uint8_t>(lane),
+          .key = session.data_key(),
+          .cipher = session.data_cipher()};
+}
+
 class LaneClient {
  public:
-  LaneClient(transport::Transport& transport, const std::string& address, const Session& session, wire::Lane lane)
-      : connection_(must(transport.connect(address, {}, kPatience))),
-        id_(session.id()),
-        token_(session.token()),
-        largest_frame_(session.limits().largest_peer_frame),
-        lane_(lane) {}
+  // `transport` proves `key` (common/transport/sealed).
+  LaneClient(transport::Transport& transport, const std::string& address, const transport::LinkKey& key,
+             std::uint64_t largest_frame)
+      : connection_(must(transport.connect(address, {.key = &key}, kPatience))),
+        id_(key.session),
+        largest_frame_(largest_frame),
+        lane_(static_cast<wire::Lane>(key.lane)) {}
 
-  void set_token(const wire::Token& token) { token_ = token; }
   void set_session(std::uint64_t id) { id_ = id; }
+  void set_largest_frame(std::uint64_t bytes) { largest_frame_ = bytes; }
   wire::FrameHeader header(wire::FrameType type) {
     wire::FrameHeader header;
     header.type = type;
@@ -52,7 +62,6 @@ class LaneClient {
   void say_hello() {
     builder_.begin(header(wire::FrameType::kHello));
     wire::Hello hello;
-    hello.token = token_;
     hello.largest_frame = largest_frame_;
     wire::add_hello(builder_, hello);
     send();
@@ -133,6 +142,8 @@ class LaneClient {
     return closed_;
   }
   bool closed() const { return closed_; }
+  // What the node said last: an error frame, or, before it had proven itself, the reason of the end.
+  wire::ErrorMessage last_words();
   // Whether the peer has gone, found out without reading anything of what it sent.
   bool left_by_peer() {
     pollfd left{connection_->wait_fd(), POLLRDHUP, 0};
@@ -177,7 +188,6 @@ class LaneClient {
   wire::FrameBuilder builder_;
   std::vector<std::span<const std::byte>> early_;  // received while sending
   std::uint64_t id_;
-  wire::Token token_;
   std::uint64_t largest_frame_;
   wire::Lane lane_;
   std::uint64_t sequence_ = 1;
@@ -210,6 +220,12 @@ inline wire::ErrorMessage error_of(const std::optional<ReceivedFrame>& frame) {
   if (frame->type() != wire::FrameType::kError)
     return {ErrorCode::kInternal, std::string("a frame of type ") + wire::name(frame->type())};
   return must(wire::read_error(frame->frame));
+}
+
+inline wire::ErrorMessage LaneClient::last_words() {
+  const auto frame = receive_answer();
+  if (frame || !closed_) return error_of(frame);
+  return {connection_->close_reason().code(), connection_->close_reason().text()};
 }
 
 }  // namespace terrace::node::test

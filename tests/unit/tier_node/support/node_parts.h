@@ -12,9 +12,11 @@
 
 #include "common/transport/loopback/loopback.h"
 #include "common/wire/versions.h"
+#include "tests/contract/sealed_transport.h"
 #include "tests/unit/kernels/card/fake_card.h"
 #include "tests/unit/tier_node/support/lane_client.h"
 #include "tests/unit/tier_node/support/tiny_model.h"
+#include "tier_node/service/data_keys.h"
 #include "tier_node/service/data_server.h"
 #include "tier_node/session/card_memory.h"
 #include "tier_node/session/session_table.h"
@@ -113,7 +115,13 @@ class NodeParts {
   }
 
   void serve() { serve(loopback_, "node:9001"); }
+  // `transport` as it is below the proofs of both ends.
   void serve(transport::Transport& transport, const std::string& address) {
+    sealed_ = std::make_unique<transport::SealedTransport>(transport::test::borrowed(transport), data_keys(*sessions_));
+    serve_as_it_is(*sealed_, address);
+  }
+  // `transport` says itself who connects.
+  void serve_as_it_is(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
     server_ = must(DataServer::start(
         {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get()}, address, {},
@@ -130,6 +138,8 @@ class NodeParts {
     request.manifest = std::as_bytes(std::span(model_.manifest_bytes));
     request.limits = {512, 512 * 8, 64, std::uint64_t{64} << 20};
     request.coordinator = "test";
+    for (const security::Cipher cipher : security::accepted_ciphers(settings_.sessions.limits.seal))
+      request.data_ciphers.emplace_back(security::name(cipher));
     return request;
   }
   SessionRef open() { return must(sessions_->open(open_request())).session; }
@@ -150,8 +160,12 @@ class NodeParts {
     assign(session, 1, model_.everything());
     return session;
   }
-  LaneClient connect(const Session& session, wire::Lane lane) {
-    return LaneClient(*transport_, address_, session, lane);
+  LaneClient connect(const Session& session, wire::Lane lane) { return connect(session, link_key(session, lane)); }
+  LaneClient connect(const Session& session, const transport::LinkKey& key) {
+    return LaneClient(*transport_, address_, key, session.limits().largest_peer_frame);
+  }
+  transport::LinkKey link_key(const Session& session, wire::Lane lane) const {
+    return test::link_key(session, sessions_->boot_id(), lane);
   }
 
   const std::string& address() const { return address_; }
@@ -170,6 +184,7 @@ class NodeParts {
   const TinyModel& model_;
   NodeSettings settings_;
   transport::LoopbackTransport loopback_;
+  std::unique_ptr<transport::SealedTransport> sealed_;
   transport::Transport* transport_ = nullptr;
   std::string address_;
   GatedParallel gate_;
