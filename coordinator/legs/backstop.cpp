@@ -11,16 +11,18 @@
 namespace terrace::legs {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using DiskClock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kLeastSlots = 4;
 // What is read at load to learn the rate: enough for a disk to come to speed, too little to be noticed.
 constexpr std::uint64_t kMeasuredBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kMeasuredTime{200};
 // Of a new measurement in the running mean: some twenty slabs back nothing is left.
-constexpr double kNewWeight = 0.2;
+constexpr double kNewestRead = 0.2;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(DiskClock::time_point start) {
+  return std::chrono::duration<double>(DiskClock::now() - start).count();
+}
 
 }  // namespace
 
@@ -72,7 +74,7 @@ Status Backstop::measure() {
   const auto layer = std::find_if(parts_.kernels.begin(), parts_.kernels.end(),
                                   [](const kernels::ExpertKernels& k) { return k.shape.slab_bytes() > 0; });
   if (layer == parts_.kernels.end()) return {};
-  const auto start = Clock::now();
+  const auto start = DiskClock::now();
   std::uint64_t bytes = 0;
   for (std::uint32_t expert = 0; expert < parts_.n_experts; ++expert) {
     TERRACE_ASSIGN_OR_RETURN(const kernels::SlabView read,
@@ -80,7 +82,7 @@ Status Backstop::measure() {
                                                  static_cast<std::uint16_t>(expert), slots_[0].memory));
     (void)read;
     bytes += layer->shape.slab_bytes();
-    if (bytes >= kMeasuredBytes || Clock::now() - start >= kMeasuredTime) break;
+    if (bytes >= kMeasuredBytes || DiskClock::now() - start >= kMeasuredTime) break;
   }
   note_rate(bytes, seconds_since(start));
   return {};
@@ -89,7 +91,7 @@ Status Backstop::measure() {
 void Backstop::note_rate(std::uint64_t bytes, double seconds) {
   const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-9);
   const double before = bytes_per_second();
-  bytes_per_second_.store(before == 0 ? rate : before + kNewWeight * (rate - before), std::memory_order_relaxed);
+  bytes_per_second_.store(before == 0 ? rate : before + kNewestRead * (rate - before), std::memory_order_relaxed);
 }
 
 void Backstop::begin(const Work& work) {
@@ -124,7 +126,7 @@ void Backstop::queue_reads() {
 
 // The slot is kReading: its memory is ours, the rest of it not.
 void Backstop::read(Slot& slot) {
-  const auto start = Clock::now();
+  const auto start = DiskClock::now();
   auto view = parts_.reader->read(slot.layer, slot.expert, slot.memory);
   if (view.ok()) {
     const std::uint64_t bytes = parts_.kernels[slot.layer].shape.slab_bytes();

@@ -98,6 +98,7 @@ class World {
                                                                .board = &board_,
                                                                .clock = &clock_});
     host_->set_between_slices([this] { dispatcher_->progress(); });
+    backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 2000)); };
   }
 
   // One layer of a step; the fault is an error of the step, or sums of their own.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,7 @@ class MemoryReader final : public SlabReader {
   const std::string& describe() const override { return describe_; }
   Result<kernels::SlabView> read(std::uint32_t layer, std::uint16_t expert, std::span<std::byte> slot) override {
     ++reads;
+    if (on_read) on_read();
     if (broken) return Error(ErrorCode::kIo, "model.gguf: tensor blk.1.ffn_up_exps.weight: cannot read at offset 7");
     const kernels::ExpertShape& shape = model_.layers[layer].shape;
     const kernels::SlabView from = model_.layers[layer].experts[expert].view();
@@ -59,6 +61,7 @@ class MemoryReader final : public SlabReader {
     return view;
   }
 
+  std::function<void()> on_read;  // a disk takes its time
   std::atomic<bool> broken = false;
   std::atomic<std::size_t> reads = 0;
 

@@ -56,7 +56,7 @@ class FakeNode {
   using Script = std::function<void(Peer& peer, const wire::Frame& frame)>;
 
   FakeNode(transport::Transport& transport, Script script);
-  // Without a thread: it runs while step() is called.
+  // Without a thread: it runs while step() is called. It hangs up on a frame that is none, which else fails the test.
   struct Stepped {};
   FakeNode(transport::Transport& transport, Script script, Stepped);
   ~FakeNode();
@@ -78,6 +78,7 @@ class FakeNode {
   void serve();
 
   Script script_;
+  bool stepped_ = true;
   std::unique_ptr<transport::Listener> listener_;
   std::string address_;
   std::vector<std::unique_ptr<Peer>> peers_;  // the thread's

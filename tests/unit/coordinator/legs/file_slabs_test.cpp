@@ -139,8 +139,8 @@ TEST(SlabReader, DirectAndBuffered_EqualTheMapping) {
 
 TEST(SlabReader, FileCutShort_NamesTensorAndOffsetAndReadsTheRest) {
   const terrace::test::TempDir dir;
-  write_model(dir / "model.gguf", false, TensorType::kQ8_0);
   for (const bool direct : {true, false}) {
+    write_model(dir / "model.gguf", false, TensorType::kQ8_0);
     const gguf::File file = open(dir / "model.gguf");
     const auto experts = *manifest::find_experts(file);
     const auto reader = open_slab_reader(file, experts, direct);

@@ -606,7 +606,9 @@ TEST_P(RangesOfANode, Abandoned_LateAnswersAreDroppedAndClearTheSuspicion) {
     else
       for (const Reply& reply : brain_.replies(frame)) reply.send(peer);
   });
-  const TestBatch first = batch(1, 5), second = batch(0, 4);
+  TestBatch first = batch(1, 5);
+  first.batch.rows_owner = std::make_shared<int>(0);  // they live to the test's end
+  const TestBatch second = batch(0, 4);
   const Ticket ticket = *leg.submit(first.batch);
   ASSERT_TRUE(node_->wait_for(wire::FrameType::kBatch, 1));
   leg.set_suspect(ticket);
