@@ -143,7 +143,6 @@ void Auditor::submit_next(Work& work, Piece& piece) {
 }
 
 Status Auditor::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  wrong_.reset();
   for (std::size_t i = 0; i < n_works_; ++i) {
     Work& work = *works_[i];
     // While one piece is compared the next is under way.
@@ -154,7 +153,8 @@ Status Auditor::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) 
     }
   }
   n_works_ = 0;
-  if (wrong_ && options_.fraction < 1) return *wrong_;
+  const std::optional<Error> wrong = std::exchange(wrong_, std::nullopt);
+  if (wrong && options_.fraction < 1) return *wrong;
   return {};
 }
 

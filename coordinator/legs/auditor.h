@@ -127,7 +127,7 @@ class Auditor {
   std::vector<float> ours_, theirs_;                     // [pairs of a piece, d_model]
   std::vector<std::uint8_t> our_failed_, their_failed_;  // [n_rows]
   std::vector<pollfd> waits_;
-  std::optional<Error> wrong_;  // of this layer
+  std::optional<Error> wrong_;  // found in this layer
   std::uint64_t uncertain_since_ = 0;
 };
 

@@ -295,6 +295,21 @@ TEST_F(Answers, ErrorOfAWholeAnswerAfterTokens_IsAnHttpError) {
   EXPECT_EQ(played.parts.size(), 1U);
 }
 
+// A node was found to compute wrong: what was told before is void.
+TEST_F(Answers, WholeAnswerThatIsToldAgain_IsThatOfTheSecondTelling) {
+  const auto twice = [](Script script) {
+    script.restart_after = script.pieces.size() - 1;
+    return script;
+  };
+  const Script thought{.pieces = {"<thi", "nk>Hm", ".\n</think>\n\nYes"}, .reason = EndReason::kEos};
+  const Json with_tools{{"tools", kTools}}, with_logprobs{{"logprobs", true}, {"n", 2}};
+  EXPECT_EQ(chat(with_tools, twice(kCall)).bytes, chat(with_tools, kCall).bytes);
+  EXPECT_EQ(chat(with_logprobs, twice({})).bytes, chat(with_logprobs).bytes);
+  EXPECT_EQ(chat(Json::object(), twice(thought)).bytes, chat(Json::object(), thought).bytes);
+  for (const Route route : {Route::kTextCompletions, Route::kCompletion})
+    EXPECT_EQ(text(Json::object(), twice({}), route).bytes, text(Json::object(), {}, route).bytes);
+}
+
 TEST_F(Answers, FullQueue_MayBeTriedAgainAndAStoppingServerNot) {
   for (const auto& [code, retry] : {std::pair{ErrorCode::kBusy, true}, {ErrorCode::kRefused, false}}) {
     ReadGeneration read = read_generation(Route::kCompletion, R"({"prompt":"hi"})", server_.context, "");

@@ -43,8 +43,10 @@ class Player {
 
   Played play() {
     for (std::size_t i = 0; i < requests_.size() && !played_.finished; ++i) begin(i);
-    for (std::size_t n = 0; n < script_.pieces.size() && !played_.finished; ++n)
+    for (std::size_t n = 0; n < script_.pieces.size() && !played_.finished; ++n) {
+      if (n == script_.restart_after) restart(n);
       for (std::size_t i = 0; i < requests_.size() && !played_.finished; ++i) piece(i, n);
+    }
     for (std::size_t i = 0; i < requests_.size() && !played_.finished; ++i) end(i);
     played_.status = answer_.status();
     played_.content_type = answer_.content_type();
@@ -57,6 +59,13 @@ class Player {
     if (!requests_[i].progress) return;
     take(i, answer_.on_progress(i, {.total = 4, .cached = 1, .processed = 1, .ms = 0}));
     take(i, answer_.on_progress(i, {.total = 4, .cached = 1, .processed = 4, .ms = 30}));
+  }
+
+  void restart(std::size_t n_told) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      take(i, answer_.on_restart(i, Error(ErrorCode::kUncertain, "box1:9000: computes wrong")));
+      for (std::size_t n = 0; n < n_told; ++n) piece(i, n);
+    }
   }
 
   void piece(std::size_t i, std::size_t n) {

@@ -39,7 +39,8 @@ struct Script {
   std::vector<std::string> pieces = {"Hello", " world"};
   EndReason reason = EndReason::kLimit;
   std::string stopping_word = {};
-  std::size_t fail_after = ~std::size_t{0};  // pieces; then on_error()
+  std::size_t fail_after = ~std::size_t{0};     // pieces; then on_error()
+  std::size_t restart_after = ~std::size_t{0};  // pieces; then on_restart(), and all of them again
 };
 
 struct Played {
