@@ -73,6 +73,7 @@ struct Case {
   Waiting waiting;
   const char* host;  // its experts; the node has the others
   const char* node;
+  bool seal = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -84,13 +85,16 @@ TEST_P(DecodeAllocationsWithNode, NoneOnEitherSide) {
   transport::TcpTransport tcp;
   transport::LoopbackTransport loopback;
   transport::Transport& transport = c.tcp ? static_cast<transport::Transport&>(tcp) : loopback;
-  test::NodeInProcess node(transport, {}, c.waiting);
+  node::LimitOptions limits;
+  limits.seal = c.seal;
+  test::NodeInProcess node(transport, limits, c.waiting);
   const legs::SessionModel session_model = model.session_model(model.kernels);
   legs::NodeSessionOptions options;
   options.waiting = c.waiting;
+  options.seal = c.seal;
   auto proving = transport::test::proving(transport);
-  const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving,
-                                                    session_model, options));
+  const auto session = must(
+      legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, options));
   const legs::OwnerTable owners = model.share({node.address()}, c.host + node.address() + c.node);
   ASSERT_TRUE(session->take_share(owners, 1, [](const legs::ShareProgress&) {}).ok());
   GateCoordinator coordinator(model, owners, model.slabs.lookup(), model.kernels, {&session->leg()});
@@ -107,6 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, DecodeAllocationsWithNode,
                                          Case{"LoopbackOneCore", false, Waiting::kBlock, "host=0-15,", "=16-31"},
                                          Case{"Tcp", true, Waiting::kSpinThenPark, "host=0-15,", "=16-31"},
                                          Case{"TcpOneCore", true, Waiting::kBlock, "host=0-15,", "=16-31"},
+                                         Case{"SealedTcpOneCore", true, Waiting::kBlock, "host=0-15,", "=16-31", true},
                                          Case{"TcpEverythingOnTheNode", true, Waiting::kBlock, "", "=0-31"}),
                          [](const auto& test) { return test.param.name; });
 

@@ -19,7 +19,7 @@ std::vector<std::byte> from_hex_text(std::string_view hex) {
   return bytes;
 }
 
-// ---- HMAC --------------------------------------------------------------------------------------------------------------
+// ---- HMAC ---------------------------------------------------------------------------------------------------------
 
 // Source: RFC 4231, test cases 1, 2 and 6.
 TEST(Hmac, PublishedVectors) {
@@ -33,8 +33,7 @@ TEST(Hmac, PublishedVectors) {
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-// ---- ciphers
-// ---------------------------------------------------------------------------------------------------------
+// ---- ciphers ------------------------------------------------------------------------------------------------------
 
 struct Message {
   std::vector<std::byte> body;
@@ -168,8 +167,7 @@ TEST(Aead, Plain_IsNoCipher) {
   EXPECT_EQ(Opener::create(Cipher::kPlain, Key()).error().code(), ErrorCode::kUnsupported);
 }
 
-// ---- what two ends agree on
-// ------------------------------------------------------------------------------------------
+// ---- what two ends agree on ---------------------------------------------------------------------------------------
 
 TEST(Cipher, NamesGoBothWays) {
   for (const Cipher cipher : {Cipher::kPlain, Cipher::kAes256Gcm, Cipher::kChaCha20Poly1305})
@@ -190,8 +188,7 @@ TEST(Cipher, AesOnlyWhereBothHaveInstructions_NeverPlainBesideSealed) {
   EXPECT_EQ(agreed(false, true, true, true), std::nullopt);
 }
 
-// ---- keys
-// ------------------------------------------------------------------------------------------------------------
+// ---- keys ---------------------------------------------------------------------------------------------------------
 
 TEST(Key, Destroyed_LeavesNothingInItsMemory) {
   alignas(Key) std::array<std::byte, sizeof(Key)> memory;

@@ -136,8 +136,7 @@ void expect_refused(const SealedEnd& end, ErrorCode code, const std::string& say
   EXPECT_EQ(end.pipe->lent(), 0u);
 }
 
-// ---- bytes
-// -----------------------------------------------------------------------------------------------------------
+// ---- bytes --------------------------------------------------------------------------------------------------------
 
 // By another implementation (Python's hmac and cryptography): docs/wire.md 5 to the byte.
 TEST(SealedBytes, KeysProofsAndFrames_AsSpecified) {
@@ -176,8 +175,7 @@ TEST(SealedBytes, KeysProofsAndFrames_AsSpecified) {
   }
 }
 
-// ---- proofs
-// ----------------------------------------------------------------------------------------------------------
+// ---- proofs -------------------------------------------------------------------------------------------------------
 
 TEST(SealedHandshake, BothEndsProveThemselvesAndFramesPass) {
   for (const Cipher cipher : kCiphers) {
@@ -354,8 +352,7 @@ TEST(SealedHandshake, NodeThatHangsUpBeforeTheProof_IsHeard_AndProvesNothingAfte
   EXPECT_EQ(node.told_sent, std::vector<SendTicket>{1});
 }
 
-// ---- sealed frames
-// ---------------------------------------------------------------------------------------------------
+// ---- sealed frames ------------------------------------------------------------------------------------------------
 
 class SealedFrames : public testing::TestWithParam<Cipher> {
  protected:
@@ -497,8 +494,7 @@ TEST_P(SealedFrames, NumbersUsedUp_BothEndsCloseByName) {
   EXPECT_EQ(pair.node.frames.size(), 3u);
 }
 
-// ---- proven and plain
-// ------------------------------------------------------------------------------------------------
+// ---- proven and plain ---------------------------------------------------------------------------------------------
 
 TEST(ProvenConnection, FrameThatSaysItHasNoChecksum_ClosesByName) {
   SealedPair pair = proven_pair(test_link(Cipher::kPlain));
