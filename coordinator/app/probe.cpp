@@ -71,7 +71,7 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
   return {};
 }
 
-std::string coordinator_name() { return fmt::format("probe of pid {}", getpid()); }
+std::string probe_name() { return fmt::format("probe of pid {}", getpid()); }
 
 void note_caches(const ProbeModel& model, const ProbeLegs& legs, const Placement& placement,
                  std::vector<std::string>& notes) {
@@ -124,7 +124,7 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
                                            {.batch = options.batch,
                                             .range_rows = legs::kPromptRangeRows,
                                             .waiting = cpus.waiting,
-                                            .coordinator = coordinator_name()}));
+                                            .coordinator = probe_name()}));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");
