@@ -74,7 +74,8 @@ ordered_json inputs_json(const OutlookInput& input) {
                          {"fan_out_us", m.fan_out * kMicro},
                          {"disk",
                           {{"direct_bytes_per_second", m.disk.direct_bytes_per_second},
-                           {"depth", m.disk.depth},
+                           {"best_direct_bytes_per_second", m.disk.best_direct_bytes_per_second},
+                           {"best_depth", m.disk.best_depth},
                            {"buffered_bytes_per_second", m.disk.buffered_bytes_per_second}}},
                          {"legs", ordered_json::array()}};
   for (std::size_t i = 0; i < m.legs.size(); ++i) {
