@@ -23,7 +23,7 @@ std::size_t name_width(const planner::Measurements& measured) {
   return width;
 }
 
-std::string per_second(double bytes) {
+std::string rate_text(double bytes) {
   return bytes <= 0 ? "-" : fmt::format("{}/s", format_size(static_cast<std::uint64_t>(bytes)));
 }
 double us(double seconds) { return seconds * 1e6; }
@@ -98,14 +98,14 @@ void explain_measurements(const ProbeResult& probe) {
   for (const LegMeasurement& leg : m.legs)
     if (!leg.is_host)
       print_out("  {:<{}}  round trip {:.1f} us, batches {}, weights {}\n", leg.name, width, us(leg.round_trip),
-                per_second(leg.bytes_per_second), per_second(leg.weights_per_second));
+                rate_text(leg.bytes_per_second), rate_text(leg.weights_per_second));
   print_out("  a further node with a batch: {:.1f} us a layer\n", us(m.fan_out));
   print_out("  a layer measured whole, over its terms: decode {:.3f}, prompt {:.3f}\n", m.decode.whole_over_terms,
             m.prompt.whole_over_terms);
   print_out("  the model's file, reads of {}:", format_size(probe.disk.read_bytes));
   for (const DiskRate& rate : probe.disk.rates)
     print_out(" {} {} at a time {};", rate.direct ? "direct" : "buffered", rate.depth,
-              per_second(rate.bytes_per_second));
+              rate_text(rate.bytes_per_second));
   print_out("\n");
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/base/machine_identity.h"
 #include "common/threads/pool.h"
+#include "common/transport/tcp/tcp.h"
 #include "coordinator/app/probe_legs.h"
 #include "coordinator/app/probe_model.h"
 #include "coordinator/app/probe_trunk.h"
@@ -71,7 +72,7 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
   return {};
 }
 
-std::string coordinator_name() { return fmt::format("probe of pid {}", getpid()); }
+std::string probe_name() { return fmt::format("probe of pid {}", getpid()); }
 
 void note_caches(const ProbeModel& model, const ProbeLegs& legs, const Placement& placement,
                  std::vector<std::string>& notes) {
@@ -119,12 +120,15 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   result.model = numbers_of(placement, *model, trunk.prompt_rows);
   for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
 
-  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ProbeLegs> legs,
-                           ProbeLegs::open(*model, *pool, ops, std::move(placement.controls),
-                                           {.batch = options.batch,
-                                            .range_rows = legs::kPromptRangeRows,
-                                            .waiting = cpus.waiting,
-                                            .coordinator = coordinator_name()}));
+  // As a run opens its sessions (Engine).
+  transport::TcpTransport transport;
+  legs::NodeSessionOptions session;
+  session.coordinator = probe_name();
+  session.waiting = cpus.waiting;
+  TERRACE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ProbeLegs> legs,
+      ProbeLegs::open(*model, *pool, ops, transport, std::move(placement.controls),
+                      {.batch = options.batch, .range_rows = legs::kPromptRangeRows, .session = session}));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");

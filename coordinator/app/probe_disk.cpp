@@ -98,9 +98,10 @@ planner::DiskMeasurement DiskRates::best() const {
   planner::DiskMeasurement best;
   for (const DiskRate& rate : rates) {
     if (!rate.direct) best.buffered_bytes_per_second = std::max(best.buffered_bytes_per_second, rate.bytes_per_second);
-    if (!rate.direct || rate.bytes_per_second <= best.direct_bytes_per_second) continue;
-    best.direct_bytes_per_second = rate.bytes_per_second;
-    best.depth = rate.depth;
+    if (rate.direct && rate.depth == 1) best.direct_bytes_per_second = rate.bytes_per_second;
+    if (!rate.direct || rate.bytes_per_second <= best.best_direct_bytes_per_second) continue;
+    best.best_direct_bytes_per_second = rate.bytes_per_second;
+    best.best_depth = rate.depth;
   }
   return best;
 }

@@ -1,5 +1,5 @@
-// How fast the model file's experts can be read again, for a node that is lost: past the page cache, as many reads at
-// one time as are best.
+// How fast the model file's experts can be read again, for a node that is lost: past the page cache, one read at a time
+// as a step does, and what more at one time would give.
 #pragma once
 
 #include <cstdint>

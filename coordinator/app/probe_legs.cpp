@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "common/transport/tcp/tcp.h"
 #include "coordinator/app/probe_timing.h"
 
 namespace terrace::app {
@@ -43,21 +42,19 @@ ProbeLegs::ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& op
 ProbeLegs::~ProbeLegs() = default;
 
 Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
+                                                   transport::Transport& transport,
                                                    std::vector<std::unique_ptr<legs::NodeControl>> controls,
                                                    const Options& options) {
   std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options));
-  probe->transport_ = std::make_unique<transport::TcpTransport>();
-  legs::NodeSessionOptions session;
-  session.coordinator = options.coordinator;
+  legs::NodeSessionOptions session = options.session;
   session.max_rows = options.batch;
   session.range_rows = options.range_rows;
-  session.waiting = options.waiting;
   session.probe = true;
   session.batch_timeout = session.stall_timeout = kLongestBatch;
   for (std::size_t i = 0; i < controls.size(); ++i) {
     TERRACE_ASSIGN_OR_RETURN(
         std::unique_ptr<legs::NodeSession> node,
-        legs::NodeSession::open(std::move(controls[i]), *probe->transport_, model.session_model(), session));
+        legs::NodeSession::open(std::move(controls[i]), transport, model.session_model(), session));
     TERRACE_RETURN_IF_ERROR(node->take_share(model.owners(), i + 1, [](const legs::ShareProgress&) {}));
     probe->nodes_.push_back(std::move(node));
   }

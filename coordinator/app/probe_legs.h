@@ -21,14 +21,14 @@ class ProbeLegs {
   struct Options {
     std::uint32_t batch = 512;  // rows of a prompt step
     std::uint32_t range_rows = 256;
-    Waiting waiting = Waiting::kBlock;
-    std::string coordinator;
+    legs::NodeSessionOptions session;  // as a run opens its own; its rows are set by the two above
   };
-  // Opens a probe's session with each node; controls[i] is the node of leg i + 1. `model`, `pool` and `ops` outlive it.
+  // Opens a probe's session with each node; controls[i] is the node of leg i + 1. All that is borrowed outlives it.
   // Errors name the node. From here on all measuring together has kTimeLimit: then kDeadline, so that a node that is
   // slow at everything is not waited for.
   static constexpr std::chrono::seconds kTimeLimit{170};
   static Result<std::unique_ptr<ProbeLegs>> open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
+                                                 transport::Transport& transport,
                                                  std::vector<std::unique_ptr<legs::NodeControl>> controls,
                                                  const Options& options);
   ~ProbeLegs();
@@ -70,7 +70,6 @@ class ProbeLegs {
   const ProbeModel& model_;
   Pool& pool_;
   const Options options_;
-  std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<legs::HostLeg> host_;
   std::vector<std::unique_ptr<legs::NodeSession>> nodes_;
   std::unique_ptr<legs::Dispatcher> dispatcher_;

@@ -21,7 +21,7 @@ class NoExperts final : public legs::RoutedExperts {
 };
 
 // Seconds a step.
-Result<std::array<double, 1>> run(arch::Trunk& trunk, std::span<const std::int32_t> tokens, std::size_t batch) {
+Result<std::array<double, 1>> time_a_step(arch::Trunk& trunk, std::span<const std::int32_t> tokens, std::size_t batch) {
   TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(trunk));
   const auto begin = std::chrono::steady_clock::now();
   double steps = 0;
@@ -48,9 +48,9 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
   const Repeats repeats{.least = 3, .most = 50, .time = std::chrono::duration<double>(0.4)};
   TrunkTimes times;
   times.prompt_rows = static_cast<std::uint32_t>(std::min<std::size_t>({batch, trunk->max_rows(), prompt.size()}));
-  TERRACE_ASSIGN_OR_RETURN(const auto one, medians<1>(repeats, [&] { return run(*trunk, decode, 1); }));
+  TERRACE_ASSIGN_OR_RETURN(const auto one, medians<1>(repeats, [&] { return time_a_step(*trunk, decode, 1); }));
   TERRACE_ASSIGN_OR_RETURN(const auto many,
-                           medians<1>(repeats, [&] { return run(*trunk, prompt, times.prompt_rows); }));
+                           medians<1>(repeats, [&] { return time_a_step(*trunk, prompt, times.prompt_rows); }));
   times.decode = one[0];
   times.prompt = many[0];
   return times;

@@ -51,8 +51,9 @@ struct LegMeasurement {
 };
 
 struct DiskMeasurement {
-  double direct_bytes_per_second = 0;  // the best of the depths tried; 0: the file cannot be read directly
-  std::uint32_t depth = 0;
+  double direct_bytes_per_second = 0;       // one read at a time, as a step reads; 0: the file cannot be read directly
+  double best_direct_bytes_per_second = 0;  // of the depths tried
+  std::uint32_t best_depth = 0;
   double buffered_bytes_per_second = 0;
   double bytes_per_second() const {
     return direct_bytes_per_second > 0 ? direct_bytes_per_second : buffered_bytes_per_second;

@@ -74,7 +74,8 @@ ordered_json inputs_json(const OutlookInput& input) {
                          {"fan_out_us", m.fan_out * kMicro},
                          {"disk",
                           {{"direct_bytes_per_second", m.disk.direct_bytes_per_second},
-                           {"depth", m.disk.depth},
+                           {"best_direct_bytes_per_second", m.disk.best_direct_bytes_per_second},
+                           {"best_depth", m.disk.best_depth},
                            {"buffered_bytes_per_second", m.disk.buffered_bytes_per_second}}},
                          {"legs", ordered_json::array()}};
   for (std::size_t i = 0; i < m.legs.size(); ++i) {
@@ -85,7 +86,7 @@ ordered_json inputs_json(const OutlookInput& input) {
   return inputs;
 }
 
-ordered_json rate(const StepPrediction& step) {
+ordered_json rate_json(const StepPrediction& step) {
   return {{"tokens_per_second", step.tokens_per_second}, {"limited_by", step.limited_by}};
 }
 
@@ -99,11 +100,11 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
   result["lost"] = ordered_json::array();
   for (const Loss& loss : outlook.losses) {
     ordered_json entry = {{"node", input.measured.legs[loss.legs.front()].name},
-                          {"decode", rate(loss.decode)},
-                          {"prompt", rate(loss.prompt)},
+                          {"decode", rate_json(loss.decode)},
+                          {"prompt", rate_json(loss.prompt)},
                           {"host_has_room", loss.has_room}};
-    entry["decode_settled"] = loss.has_room ? rate(loss.settled) : ordered_json();
-    entry["prompt_settled"] = loss.has_room ? rate(loss.settled_prompt) : ordered_json();
+    entry["decode_settled"] = loss.has_room ? rate_json(loss.settled) : ordered_json();
+    entry["prompt_settled"] = loss.has_room ? rate_json(loss.settled_prompt) : ordered_json();
     result["lost"].push_back(std::move(entry));
   }
   result["without"] = ordered_json::array();
@@ -113,8 +114,8 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
                           {"experts_on", without.experts_on},
                           {"pays_for_decode", without.decode_pays},
                           {"pays_for_prompts", without.prompt_pays}};
-    entry["decode"] = without.decode ? rate(*without.decode) : ordered_json();
-    entry["prompt"] = without.prompt ? rate(*without.prompt) : ordered_json();
+    entry["decode"] = without.decode ? rate_json(*without.decode) : ordered_json();
+    entry["prompt"] = without.prompt ? rate_json(*without.prompt) : ordered_json();
     result["without"].push_back(std::move(entry));
   }
   result["measured"] = inputs_json(input);

@@ -82,7 +82,7 @@ for i in 1 2; do
   pids+=($!)
 done
 for i in 1 2; do
-  for _ in $(seq 600); do grep -q "listening on" "$out/node$i.log" && break; sleep 0.1; done
+  for _ in $(seq 600); do grep -qs "listening on" "$out/node$i.log" && break; sleep 0.1; done
   grep -q "listening on" "$out/node$i.log" || { cat "$out/node$i.log" >&2; exit 1; }
 done
 
