@@ -58,6 +58,8 @@ struct BlockKernel {
   // accumulators rest in y, exactly.
   static constexpr std::size_t kSpanBlocks = 16384 / Block::kValues;
 
+  static constexpr int kMaxXs = 4;
+
   const DotArgs& args;
   std::size_t first_block;  // of the span
   std::size_t n_blocks;     // in it

@@ -20,6 +20,8 @@ namespace {
 //   static float widen(Element)                  one
 template <class Type>
 struct FloatKernel {
+  static constexpr int kMaxXs = 4;
+
   const DotArgs& args;
 
   using Element = typename Type::Element;

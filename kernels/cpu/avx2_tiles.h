@@ -2,6 +2,7 @@
 // chains are in flight and the arithmetic after the integer sums is done for four results at once. For avx2*.cpp and
 // avx512*.cpp only. Everything here has internal linkage: float_bits.h says why.
 //
+//   n_x - j >= 7    1 weight row  x 8 x rows     two times four results; only where registers suffice (AVX-512)
 //   n_x - j >= 3    1 weight row  x 4 x rows     a weight block is unpacked once for four x rows
 //   n_x - j == 2    2 weight rows x 2 x rows
 //   n_x - j == 1    4 weight rows x 1 x row      the memory-bound case, its weight rows a quarter of the panel apart:
@@ -41,7 +42,7 @@ inline constexpr std::size_t kPanelRows = 64;
 // last.
 template <int kRows, int kXs>
 struct Tile {
-  static_assert(kRows * kXs == 4);
+  static_assert(kRows * kXs == 4 || (kRows == 1 && kXs == 8));
   std::size_t first_row, end_row;  // of the weight rows still to do; end_row > first_row
   std::size_t first_x, end_x;
   std::size_t row_step = 1;  // from one of the tile's weight rows to the next
@@ -51,6 +52,16 @@ struct Tile {
   bool reads_memory() const { return first_x == 0; }
   std::size_t x(int j) const { return first_x + j < end_x ? first_x + j : end_x - 1; }
 };
+
+// Of a tile of one weight row and eight x rows, four results: those of x rows 4 * group and the next three.
+inline Tile<1, 4> group_of(const Tile<1, 8>& tile, int group) {
+  return {tile.first_row, tile.end_row, tile.first_x + 4 * static_cast<std::size_t>(group), tile.end_x, tile.row_step};
+}
+// Other tiles are one group.
+template <int kRows, int kXs>
+inline const Tile<kRows, kXs>& group_of(const Tile<kRows, kXs>& tile, int) {
+  return tile;
+}
 
 template <int kRows, int kXs>
 inline void store_tile(const DotArgs& args, const Tile<kRows, kXs>& tile, __m128 results) {
@@ -82,7 +93,8 @@ void for_each_tile(Tile<kRows, kXs> tile, const DotTile& dot_tile) {
 }
 
 // Calls kernel.x_tile<kRows, kXs>(first x row, first weight row, end of the weight rows) for every x tile of every
-// panel of weight rows; the kernel steps through the weight rows in tiles of kRows.
+// panel of weight rows; the kernel steps through the weight rows in tiles of kRows. Kernel::kMaxXs: 4, or 8 where it
+// has x_tile<1, 8>.
 template <class Kernel>
 void for_each_x_tile(const DotArgs& args, const Kernel& kernel) {
   const std::size_t panel = args.n_x <= 4 ? args.n_weight_rows : kPanelRows;
@@ -90,7 +102,10 @@ void for_each_x_tile(const DotArgs& args, const Kernel& kernel) {
     const std::size_t end = args.n_weight_rows - first < panel ? args.n_weight_rows : first + panel;
     for (std::size_t j = 0; j < args.n_x;) {
       const std::size_t left = args.n_x - j;
-      if (left >= 3) {
+      if (Kernel::kMaxXs == 8 && left >= 7) {
+        if constexpr (Kernel::kMaxXs == 8) kernel.template x_tile<1, 8>(j, first, end);
+        j += 8;
+      } else if (left >= 3) {
         kernel.template x_tile<1, 4>(j, first, end);
         j += 4;
       } else if (left == 2) {

@@ -39,19 +39,21 @@ struct TypeOf32 {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
-    __m512i of_result[4];
+  [[gnu::always_inline]] static void sums(const Block* const* w, const XQuad* const* x, int n, bool ahead,
+                                          QuadSums* out) {
+    __m512i of_result[kGroups<kXs>][4];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
       if (ahead) prefetch_stream<kQuadBlocks * sizeof(Block), kRows>(w[i]);
       const auto codes = Derived::unpack(w[i], n);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kXs; ++j)
-        of_result[i * kXs + j] = _mm512_dpbusd_epi32(
+        of_result[j / kGroupXs<kXs>][i * kGroupXs<kXs> + j % kGroupXs<kXs>] = _mm512_dpbusd_epi32(
             _mm512_dpbusd_epi32(_mm512_load_si512(x[j]->start), codes.code[0], _mm512_load_si512(x[j]->q[0])),
             codes.code[1], _mm512_load_si512(x[j]->q[1]));
     }
-    return {sum_elements(of_result), _mm512_setzero_si512()};
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups<kXs>; ++g) out[g] = {sum_elements(of_result[g]), _mm512_setzero_si512()};
   }
 };
 

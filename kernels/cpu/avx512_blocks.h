@@ -31,11 +31,18 @@ struct QuadSums {
 //   XQuad                                                        what is prepared once from four blocks of an x row
 //   static void prepare(const XBlock* x, int n, XQuad&)          n blocks, 1..4; the rest is set to zeros
 //   template <int kRows, int kXs>
-//   static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead)
-//                                                                of blocks w[row][0 .. n); reads none behind them, but
-//                                                                asks for those that follow if `ahead`
+//   static void sums(const Block* const* w, const XQuad* const* x, int n, bool ahead, QuadSums* out)
+//                                                                of each group of four results, of blocks w[row][0 ..
+//                                                                n); reads none behind them, but asks for those that
+//                                                                follow if `ahead`
 //   static const void* scale_bytes(const Block*)                 16 bytes of the block, of which
 //   kScaleElement                                                element 0 holds d (and then dmin) or element 3 d last
+// A tile's results in groups of four; result i of a group is that of weight row i / kGroupXs, x row i % kGroupXs of it.
+template <int kXs>
+inline constexpr int kGroups = kXs == 8 ? 2 : 1;
+template <int kXs>
+inline constexpr int kGroupXs = kXs / kGroups<kXs>;
+
 template <class Type>
 struct QuadKernel {
   using Block = typename Type::Block;
@@ -47,6 +54,8 @@ struct QuadKernel {
   static constexpr std::size_t kSpanValues = 16384;
   template <int kXs>
   static constexpr std::size_t kSpanQuads = kSpanValues / kXs / (kQuadBlocks * Block::kValues);
+
+  static constexpr int kMaxXs = 8;
 
   const DotArgs& args;
 
@@ -63,7 +72,7 @@ struct QuadKernel {
   template <int kXs>
   struct XSpan {
     XQuad quads[kXs][kSpanQuads<kXs>];
-    __m512 d[kSpanQuads<kXs>];  // quarter: block, element: result
+    __m512 d[kSpanQuads<kXs>][kGroups<kXs>];  // quarter: block, element: result
   };
 
   template <int kRows, int kXs>
@@ -71,14 +80,14 @@ struct QuadKernel {
     XSpan<kXs> x;
     for (std::size_t c = 0; c < n_blocks; c += kQuadBlocks) {
       const int n = n_blocks - c < kQuadBlocks ? static_cast<int>(n_blocks - c) : kQuadBlocks;
-      alignas(64) float d[kQuarters][4] = {};
+      alignas(64) float d[kGroups<kXs>][kQuarters][4] = {};
       for (int j = 0; j < kXs; ++j) {
         const XBlock* blocks = reinterpret_cast<const XBlock*>(args.x[tile.x(j)]) + first_block + c;
         Type::prepare(blocks, n, x.quads[j][c / kQuadBlocks]);
         for (int b = 0; b < n; ++b)
-          for (int i = 0; i < kRows; ++i) d[b][i * kXs + j] = blocks[b].d;
+          for (int i = 0; i < kRows; ++i) d[j / kGroupXs<kXs>][b][i * kGroupXs<kXs> + j % kGroupXs<kXs>] = blocks[b].d;
       }
-      x.d[c / kQuadBlocks] = _mm512_load_ps(d);
+      for (int g = 0; g < kGroups<kXs>; ++g) x.d[c / kQuadBlocks][g] = _mm512_load_ps(d[g]);
     }
     for_each_tile(tile, [&](const Tile<kRows, kXs>& at) { dot_tile(at, x, first_block, n_blocks); });
   }
@@ -90,25 +99,34 @@ struct QuadKernel {
     for (int i = 0; i < kRows; ++i)
       w[i] = reinterpret_cast<const Block*>(args.w + tile.row(i) * args.w_row_bytes) + first_block;
 
-    __m128 acc = first_block == 0 ? _mm_setzero_ps() : load_tile(args, tile);
+    __m128 acc[kGroups<kXs>];
+    for (int g = 0; g < kGroups<kXs>; ++g)
+      acc[g] = first_block == 0 ? _mm_setzero_ps() : load_tile(args, group_of(tile, g));
     const bool ahead = tile.reads_memory();
     const std::size_t n_quads = n_blocks / kQuadBlocks;
     for (std::size_t q = 0; q < n_quads; ++q) {
-      acc = add_quad<kRows, kXs>(acc, w, x, q, kQuadBlocks, ahead);
+      add_quad<kRows, kXs>(acc, w, x, q, kQuadBlocks, ahead);
       for (int i = 0; i < kRows; ++i) w[i] += kQuadBlocks;
     }
     const int rest = static_cast<int>(n_blocks % kQuadBlocks);
-    if (rest != 0) acc = add_quad<kRows, kXs>(acc, w, x, n_quads, rest, ahead);
-    store_tile(args, tile, acc);
+    if (rest != 0) add_quad<kRows, kXs>(acc, w, x, n_quads, rest, ahead);
+    for (int g = 0; g < kGroups<kXs>; ++g) store_tile(args, group_of(tile, g), acc[g]);
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static __m128 add_quad(__m128 acc, const Block* const* w, const XSpan<kXs>& x,
-                                                std::size_t quad, int n, bool ahead) {
+  [[gnu::always_inline]] static void add_quad(__m128* acc, const Block* const* w, const XSpan<kXs>& x, std::size_t quad,
+                                              int n, bool ahead) {
     const XQuad* x_quads[kXs];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int j = 0; j < kXs; ++j) x_quads[j] = &x.quads[j][quad];
-    const __m512 v = values(scale_words<kRows>(w, n), x.d[quad], Type::template sums<kRows, kXs>(w, x_quads, n, ahead));
+    const __m512i words = scale_words<kRows>(w, n);
+    QuadSums sums[kGroups<kXs>];
+    Type::template sums<kRows, kXs>(w, x_quads, n, ahead, sums);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups<kXs>; ++g) acc[g] = add_blocks(acc[g], values(words, x.d[quad][g], sums[g]), n);
+  }
+
+  [[gnu::always_inline]] static __m128 add_blocks(__m128 acc, __m512 v, int n) {
     acc = _mm_add_ps(acc, _mm512_castps512_ps128(v));
     if (n > 1) acc = _mm_add_ps(acc, _mm512_extractf32x4_ps(v, 1));
     if (n > 2) acc = _mm_add_ps(acc, _mm512_extractf32x4_ps(v, 2));

@@ -20,6 +20,8 @@ namespace {
 //   static __m512 load_first(const Element*, __mmask16 which)   those of the mask, zeros elsewhere; reads no others
 template <class Type>
 struct FloatKernel512 {
+  static constexpr int kMaxXs = 4;
+
   const DotArgs& args;
 
   using Element = typename Type::Element;

@@ -32,26 +32,30 @@ struct KType {
   using XQuad = XQuadType;
 
   template <int kRows, int kXs, class Head>
-  [[gnu::always_inline]] static __m512i block_sums(const Block* const* w, const Head* heads, const XQuad* const* x,
-                                                   int n, bool ahead) {
-    __m512i of_block[kQuadBlocks];
+  [[gnu::always_inline]] static void block_sums(const Block* const* w, const Head* heads, const XQuad* const* x, int n,
+                                                bool ahead, __m512i* out) {
+    __m512i of_block[kGroups<kXs>][kQuadBlocks];
 #pragma GCC unroll 4
     for (int b = 0; b < kQuadBlocks; ++b) {
-      of_block[b] = _mm512_setzero_si512();
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups<kXs>; ++g) of_block[g][b] = _mm512_setzero_si512();
       if (b >= n) continue;
       // A part of each row's next quad with each block, so that the requests are spread.
       constexpr int kBlocks = kRows;  // of the quad, in a fourth of all rows' requests
       if (ahead) prefetch_stream<kBlocks * sizeof(Block), kRows>(w[b * kRows / 4] + b % (4 / kRows) * kBlocks);
-      __m512i of_result[4];
+      __m512i of_result[kGroups<kXs>][4];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
         const auto codes = Derived::unpack(w[i][b], heads[i], b);
-#pragma GCC unroll 4
-        for (int j = 0; j < kXs; ++j) of_result[i * kXs + j] = Derived::dot(codes, *x[j], b);
+#pragma GCC unroll 8
+        for (int j = 0; j < kXs; ++j)
+          of_result[j / kGroupXs<kXs>][i * kGroupXs<kXs> + j % kGroupXs<kXs>] = Derived::dot(codes, *x[j], b);
       }
-      of_block[b] = sum_elements(of_result);
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups<kXs>; ++g) of_block[g][b] = sum_elements(of_result[g]);
     }
-    return sum_quarters(of_block);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups<kXs>; ++g) out[g] = sum_quarters(of_block[g]);
   }
 };
 
@@ -137,17 +141,22 @@ struct KTypeWithMins : KType<Derived, BlockType, XQuadWithMins> {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
+  [[gnu::always_inline]] static void sums(const Block* const* w, const XQuad* const* x, int n, bool ahead,
+                                          QuadSums* out) {
     HeadWithMins head[kRows];
-    __m512i min_sum[4];
+    __m512i min_sum[kGroups<kXs>][4];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
       head[i] = heads(w[i], n);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kXs; ++j)
-        min_sum[i * kXs + j] = _mm512_madd_epi16(head[i].mins, _mm512_load_si512(x[j]->sums));
+        min_sum[j / kGroupXs<kXs>][i * kGroupXs<kXs> + j % kGroupXs<kXs>] =
+            _mm512_madd_epi16(head[i].mins, _mm512_load_si512(x[j]->sums));
     }
-    return {KTypeWithMins::template block_sums<kRows, kXs>(w, head, x, n, ahead), sum_elements(min_sum)};
+    __m512i sum[kGroups<kXs>];
+    KTypeWithMins::template block_sums<kRows, kXs>(w, head, x, n, ahead, sum);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups<kXs>; ++g) out[g] = {sum[g], sum_elements(min_sum[g])};
   }
 };
 
@@ -211,12 +220,16 @@ struct KTypeWithOffset : KType<Derived, BlockType, XQuadWithOffset> {
   }
 
   template <int kRows, int kXs>
-  [[gnu::always_inline]] static QuadSums sums(const Block* const* w, const XQuad* const* x, int n, bool ahead) {
+  [[gnu::always_inline]] static void sums(const Block* const* w, const XQuad* const* x, int n, bool ahead,
+                                          QuadSums* out) {
     typename Derived::Head head[kRows];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) head[i] = Derived::heads(w[i], n);
-    const __m512i sums = KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n, ahead);
-    return {_mm512_srai_epi32(sums, Derived::kSumShift), _mm512_setzero_si512()};
+    __m512i sum[kGroups<kXs>];
+    KTypeWithOffset::template block_sums<kRows, kXs>(w, head, x, n, ahead, sum);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups<kXs>; ++g)
+      out[g] = {_mm512_srai_epi32(sum[g], Derived::kSumShift), _mm512_setzero_si512()};
   }
 };
 

@@ -14,74 +14,74 @@
 namespace terrace::sampler::grammar {
 namespace {
 
-constexpr const char* kSchema =
+constexpr const char* kNamedNumber =
     R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "n": {"type": "integer"}},)"
     R"( "required": ["name"], "additionalProperties": false})";
 
-const SmallVocabulary& vocabulary() {
+const SmallVocabulary& letters_and_keys() {
   static const SmallVocabulary made({"{\"", "name", "\":\"", "\":", "ab", "\",\"", "n\":", "12", "\"}"});
   return made;
 }
 
-using Mask = std::vector<std::uint64_t>;
+using TokenMask = std::vector<std::uint64_t>;
 
-bool has(std::span<const std::uint64_t> mask, std::int32_t token) {
+bool allows(std::span<const std::uint64_t> mask, std::int32_t token) {
   return (mask[static_cast<std::size_t>(token) / 64] >> token % 64 & 1) != 0;
 }
 
 // The masks of a text of random tokens, up to its end or 40 of them.
-std::vector<Mask> follow(GrammarState& state, std::uint64_t seed) {
+std::vector<TokenMask> walk_of(GrammarState& state, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<Mask> masks;
+  std::vector<TokenMask> masks;
   for (int i = 0; i < 40 && !state.must_end(); ++i) {
     const auto mask = state.allowed_tokens().value();
     masks.emplace_back(mask.begin(), mask.end());
     std::vector<std::int32_t> allowed;
-    for (std::int32_t id = 0; id < static_cast<std::int32_t>(vocabulary().trie->vocab_size()); ++id)
-      if (has(mask, id) && !vocabulary().trie->is_end_token(id)) allowed.push_back(id);
+    for (std::int32_t id = 0; id < static_cast<std::int32_t>(letters_and_keys().trie->vocab_size()); ++id)
+      if (allows(mask, id) && !letters_and_keys().trie->is_end_token(id)) allowed.push_back(id);
     if (allowed.empty()) break;
     EXPECT_TRUE(state.accept(allowed[random() % allowed.size()]).ok());
   }
   return masks;
 }
 
-std::vector<Mask> follow_alone(std::uint64_t seed) {
-  GrammarState state(Grammar::from_json_schema(kSchema).value(), vocabulary().trie);
-  return follow(state, seed);
+std::vector<TokenMask> walk_alone(std::uint64_t seed) {
+  GrammarState state(Grammar::from_json_schema(kNamedNumber).value(), letters_and_keys().trie);
+  return walk_of(state, seed);
 }
 
 TEST(SharedGrammar, StreamsInTurn_HaveTheMasksThatTheyHaveAlone) {
-  const auto grammar = Grammar::from_json_schema(kSchema).value();
+  const auto grammar = Grammar::from_json_schema(kNamedNumber).value();
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    GrammarState state(grammar, vocabulary().trie);
-    EXPECT_EQ(follow(state, seed), follow_alone(seed)) << "seed " << seed;
+    GrammarState state(grammar, letters_and_keys().trie);
+    EXPECT_EQ(walk_of(state, seed), walk_alone(seed)) << "seed " << seed;
   }
 }
 
 TEST(SharedGrammar, StreamsAtTheSameTime_HaveTheMasksThatTheyHaveAlone) {
-  const auto grammar = Grammar::from_json_schema(kSchema).value();
-  std::vector<std::vector<Mask>> masks(16);
+  const auto grammar = Grammar::from_json_schema(kNamedNumber).value();
+  std::vector<std::vector<TokenMask>> masks(16);
   {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&, t] {
         for (std::size_t i = 0; i < 4; ++i) {
           const std::size_t seed = static_cast<std::size_t>(t) * 4 + i;
-          GrammarState state(grammar, vocabulary().trie);
-          masks[seed] = follow(state, seed);
+          GrammarState state(grammar, letters_and_keys().trie);
+          masks[seed] = walk_of(state, seed);
         }
       });
   }
-  for (std::size_t seed = 0; seed < masks.size(); ++seed) EXPECT_EQ(masks[seed], follow_alone(seed)) << "seed " << seed;
+  for (std::size_t seed = 0; seed < masks.size(); ++seed) EXPECT_EQ(masks[seed], walk_alone(seed)) << "seed " << seed;
 }
 
 TEST(SharedGrammar, OneFollowerForAllStreamsOfAVocabulary) {
-  const auto grammar = Grammar::from_json_schema(kSchema).value();
-  const auto first = grammar->follower(vocabulary().trie);
-  EXPECT_EQ(grammar->follower(vocabulary().trie), first);
+  const auto grammar = Grammar::from_json_schema(kNamedNumber).value();
+  const auto first = grammar->follower(letters_and_keys().trie);
+  EXPECT_EQ(grammar->follower(letters_and_keys().trie), first);
   const SmallVocabulary other({"{\""});
   EXPECT_NE(grammar->follower(other.trie), first);
-  EXPECT_EQ(grammar->follower(vocabulary().trie), first) << "the first one stays";
+  EXPECT_EQ(grammar->follower(letters_and_keys().trie), first) << "the first one stays";
 }
 
 // A stream for which the limits are too narrow ends by itself: those beside it go on as if it were not there.
@@ -99,8 +99,8 @@ TEST(SharedGrammar, StreamThatIsTooAmbiguous_EndsAlone) {
   ASSERT_FALSE(status.ok());
   const auto mask = plain.allowed_tokens();
   ASSERT_TRUE(mask.ok()) << mask.error().text();
-  EXPECT_TRUE(has(*mask, SmallVocabulary::of_byte('d')));
-  EXPECT_FALSE(has(*mask, SmallVocabulary::of_byte('a')));
+  EXPECT_TRUE(allows(*mask, SmallVocabulary::of_byte('d')));
+  EXPECT_FALSE(allows(*mask, SmallVocabulary::of_byte('a')));
   EXPECT_TRUE(plain.accept(SmallVocabulary::of_byte('d')).ok());
 }
 
