@@ -97,8 +97,9 @@ TEST(PlacementGateShownToFail, FurtherShareThatTheNodeComputesWrong_IsRefusedByI
   const std::vector<kernels::ExpertKernels> wrong = planted(model);
   const legs::SessionModel session_model = model.session_model(wrong);
   transport::TcpTransport tcp;
+  auto proving = transport::test::proving(tcp);
   const auto session =
-      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), tcp, session_model, {}));
+      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, {}));
   const auto share = [&](std::uint64_t epoch, std::uint32_t layer) {
     std::vector<std::uint16_t> owner(std::size_t{model.manifest.n_layers()} * model.manifest.n_experts, 0);
     for (std::uint32_t expert = 7; expert < 9; ++expert) owner[layer * model.manifest.n_experts + expert] = 1;
