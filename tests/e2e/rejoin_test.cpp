@@ -72,6 +72,9 @@ TEST_F(Rejoin, NodeRestartedDuringDecode_SameTokensAndUsedAgain) {
   EXPECT_EQ(lines_with(told, node_.address() + ": the node is lost"), 1) << told;
   EXPECT_EQ(lines_with(told, node_.address() + ": back after "), 1) << told;
   EXPECT_EQ(lines_with(told, other_.address() + ": the node is lost"), 0) << told;
+  EXPECT_TRUE(NodeWatch(other_.address()).until_session([](const auto&, const auto& session) {
+    return session.epoch > 1;
+  })) << "the node that stayed has acknowledged the epoch";
   expect_text_alone(coordinator, "ab");
   EXPECT_TRUE(NodeWatch(node_.address()).until_clean());
   EXPECT_TRUE(NodeWatch(other_.address()).until_clean());
