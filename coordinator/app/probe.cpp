@@ -8,6 +8,7 @@
 
 #include "common/base/machine_identity.h"
 #include "common/threads/pool.h"
+#include "common/transport/sealed/sealed.h"
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/probe_legs.h"
 #include "coordinator/app/probe_model.h"
@@ -121,9 +122,10 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
 
   // As a run opens its sessions (Engine).
-  transport::TcpTransport transport;
+  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>());
   legs::NodeSessionOptions session;
   session.coordinator = probe_name();
+  session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   session.waiting = cpus.waiting;
   TERRACE_ASSIGN_OR_RETURN(
       const std::unique_ptr<ProbeLegs> legs,
