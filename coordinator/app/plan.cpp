@@ -34,10 +34,8 @@ struct PlanOptions {
 };
 
 OptionTable make_table(PlanOptions* o) {
-  OptionTable table(
-      "terrace plan",
-      "Says who would hold which experts and what memory that takes, and how fast it will be, before anything is "
-      "loaded.");
+  OptionTable table("terrace plan",
+                    "Says who would hold which experts, what memory that takes and how fast it is, before loading.");
   table.add("out", &o->out, "write the plan to this file, for --plan; only where it fits");
   table.add("json", &o->model.json, "print one JSON object");
   table.group("Speed");

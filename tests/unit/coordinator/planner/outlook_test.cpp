@@ -66,7 +66,7 @@ TEST_F(OutlookTest, ASlowLink_DoesNotPay) {
 TEST_F(OutlookTest, WithoutRoomElsewhere_ANodeIsNotMeasuredAgainstAnything) {
   measured_.legs[1].round_trip = 50e-3;
   room_ = {100, 100, 100};
-  const Without& without = make_outlook(input()).without[0];
+  const Without without = make_outlook(input()).without[0];
   EXPECT_FALSE(without.decode.has_value());
   EXPECT_TRUE(without.decode_pays);
 }
