@@ -57,7 +57,9 @@ TEST(RowShares, SumIsTheChunkWhereThereIsWork_UnlessAPromptEnds) {
     bool one_ends = false;
     for (std::size_t i = 0; i < left.size(); ++i) one_ends = one_ends || rows[i] == left[i];
     EXPECT_LE(sum, chunk);
-    if (!one_ends) EXPECT_EQ(sum, chunk);
+    if (!one_ends) {
+      EXPECT_EQ(sum, chunk);
+    }
   }
 }
 
