@@ -178,6 +178,18 @@ TEST_F(DispatcherFailure, AnswerBesideTheHedge_IsAddedOnceAndCountedAsFalse) {
   EXPECT_TRUE(raced);
 }
 
+// One of the ranges that the backstop computes is answered meanwhile: the others are closed by the backstop's rows
+// alone.
+TEST_F(DispatcherFailure, OneRangeAnsweredBesideTheHedge_NoRowIsAddedTwice) {
+  first_->soft = 1ms;
+  first_->answer_after = ScriptedLeg::kNever;
+  first_->range_after[1] = first_->soft + 500us;
+  backstop_.reader->on_read = [this] { clock_.wait({}, clock_.now() + 1ms); };  // three experts: 3 ms
+  expect_same_sums(rows(0, 700));
+  EXPECT_EQ(counted("box1:9000").false_hedges, 1u);
+  EXPECT_GT(counted("box1:9000").hedged_pairs, 0u);
+}
+
 TEST_F(DispatcherFailure, HedgesAreOneOfAHundredBatches) {
   first_->soft = 1ms;
   for (int i = 0; i < 600; ++i) {
