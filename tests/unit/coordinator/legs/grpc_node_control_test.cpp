@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/transport/tcp/tcp.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
