@@ -13,7 +13,7 @@
 namespace terrace::app {
 namespace {
 
-constexpr int kPasses = 3;
+constexpr int kDotPasses = 3;
 constexpr int kPromptPasses = 20;
 // Every byte of the weights: an ordinary number as f16, bf16 and f32, so that no arithmetic meets subnormals.
 constexpr int kWeightByte = 0x3c;
@@ -39,9 +39,9 @@ class XRows {
   std::vector<const std::byte*> rows_;
 };
 
-class Measurement {
+class DotMeasurement {
  public:
-  Measurement(Parallel& parallel, const kernels::WeightKernels& kernels, const kernels::Ops& ops,
+  DotMeasurement(Parallel& parallel, const kernels::WeightKernels& kernels, const kernels::Ops& ops,
               const std::byte* weights)
       : parallel_(parallel),
         kernels_(kernels),
@@ -81,9 +81,9 @@ Status measure(Parallel& parallel, const kernels::Ops& ops, const std::vector<ke
   });
   if (huge && pages.huge_bytes() < buffer.value) return {};
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    Measurement measurement(parallel, kernels[i], ops, pages.data());
+    DotMeasurement measurement(parallel, kernels[i], ops, pages.data());
     const std::size_t fit = buffer.value / measurement.item_bytes();
-    const double one = measurement.bytes_per_second(fit, 1, kPasses) / 1e9;
+    const double one = measurement.bytes_per_second(fit, 1, kDotPasses) / 1e9;
     (huge ? rates[i].huge_gb_per_second : rates[i].gb_per_second) = one;
     if (huge) continue;
     const double many =

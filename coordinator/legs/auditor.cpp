@@ -17,7 +17,7 @@ constexpr std::size_t kPairsPerSlice = 32;
 // Audits in a row that a node may leave unanswered while it answers batches.
 constexpr std::uint32_t kMostUnanswered = 3;
 // However long nothing comes, the node is looked at so often.
-constexpr std::chrono::milliseconds kLongestWait{20};
+constexpr std::chrono::milliseconds kLongestLook{20};
 
 // The finaliser of splitmix64: every bit of the result depends on every bit of x.
 std::uint64_t mixed(std::uint64_t x) {
@@ -198,7 +198,7 @@ Status Auditor::await(Work& work, Ticket ticket) {
     }
     waits_.clear();
     leg.add_waits(waits_);
-    clock_.wait(waits_, std::min(limit, now + kLongestWait));
+    clock_.wait(waits_, std::min(limit, now + kLongestLook));
   }
 }
 
