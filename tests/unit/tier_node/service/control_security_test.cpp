@@ -32,7 +32,7 @@ using test::TinyModel;
 using ::testing::HasSubstr;
 namespace v1 = ::terrace::v1;
 using StubRef = std::unique_ptr<v1::Node::Stub>;
-using TimePoint = std::chrono::system_clock::time_point;
+using WallTime = std::chrono::system_clock::time_point;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
@@ -205,7 +205,7 @@ TEST_F(ControlSecurity, LeafIsRenewedWithoutARestart) {
     const auto pem = context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
     return must(security::read_certificate(std::string(pem.at(0).data(), pem.at(0).size()))).not_after;
   };
-  const TimePoint first = not_after();
+  const WallTime first = not_after();
   EXPECT_EQ(not_after(), first);
   role_clock_ = 20;  // a leaf of a clock further ahead would begin in the future of the real one
   EXPECT_EQ(not_after(), first);
