@@ -39,6 +39,9 @@ std::string name(const Link& link) {
   return text + (link.ipv6 ? "_IPv6" : "_IPv4");
 }
 
+// What gtest, and with it ctest, shows of a parameter.
+std::ostream& operator<<(std::ostream& out, const Link& link) { return out << name(link); }
+
 class NetworkLink : public testing::TestWithParam<Link> {
  protected:
   void SetUp() override {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct Cell {
 };
 
 std::string name(const Cell& cell);  // "NodeKilled_DuringPrompt_Plain"
+// What gtest, and with it ctest, shows of a parameter.
+inline std::ostream& operator<<(std::ostream& out, const Cell& cell) { return out << name(cell); }
 // What tests/capability.sh must find for it.
 std::vector<std::string> needs(const Cell& cell);
 std::vector<Cell> all_cells();
