@@ -107,10 +107,12 @@ TEST_F(WrongNode, WrongAfter1000Batches_FoundWithinTheCoverageAndTheRunEqualsThe
   EXPECT_EQ(node_of(run).state, legs::LegState::kWrong);
 }
 
+// Of what was seen something is uncertain unless a clean audit came in the very step that found the node out: the three
+// tests below audit so little that it does not.
 TEST_F(WrongNode, TextThatWasSeen_EndsWithAnErrorThatNamesThePosition) {
   right_batches = 200;
   const auto engine =
-      must(app::Engine::open(options(1.0 / 8), Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
+      must(app::Engine::open(options(1.0 / 64), Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
   app::GenerationRequest request;
   request.prompt = kPrompt;
   request.max_tokens = kTokens;
@@ -130,7 +132,7 @@ TEST_F(WrongNode, GenerateStream_ExitsWith1AndOneLineOnStderr) {
   right_batches = 200;
   const test::Outcome outcome = test::run_program(
       test::terrace({"generate", "--stream", "--quiet", "--model", test::demo_model().string(), "--node",
-                     node_->address(), "--audit", "0.125", "--prompt", "Once upon a time", "--max-tokens", "230"}));
+                     node_->address(), "--audit", "0.015625", "--prompt", "Once upon a time", "--max-tokens", "230"}));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
   EXPECT_NE(outcome.err.find("not certain from position"), std::string::npos) << outcome.err;
@@ -138,7 +140,7 @@ TEST_F(WrongNode, GenerateStream_ExitsWith1AndOneLineOnStderr) {
 
 TEST_F(WrongNode, UnderAServer_RepliesNotStreamedAreRightAndAStreamedOneSaysWhereItIsNot) {
   right_batches = 300;
-  app::ModelOptions model = options(1.0 / 8);
+  app::ModelOptions model = options(1.0 / 64);
   model.streams = 8;
   const auto engine = must(app::Engine::open(model, Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
   serve::SchedulerOptions scheduling;
