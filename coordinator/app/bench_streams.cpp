@@ -60,7 +60,7 @@ class StreamsRun {
     serve::SchedulerOptions options;
     options.slots = n_streams;
     options.resting_bytes = 0;
-    const serve::SchedulerParts parts{trunk_, tokenizer_, engine_.ops(), engine_.parallel(), engine_.legs()};
+    const serve::SchedulerParts parts{trunk_, tokenizer_, engine_.ops(), engine_.parallel(), &engine_.board()};
     serve::Batcher batcher(parts, options);
     for (std::uint32_t stream = 0; stream < n_streams; ++stream) {
       TERRACE_ASSIGN_OR_RETURN(auto job, make_job(stream));

@@ -41,6 +41,8 @@ class TimedTrunk final : public arch::Trunk {
   void close_stream(arch::StreamId stream) override { trunk_.close_stream(stream); }
   std::uint32_t length(arch::StreamId stream) const override { return trunk_.length(stream); }
   Result<arch::StepResult> step(std::span<const arch::StepRow> rows) override;
+  std::uint64_t last_step() const override { return trunk_.last_step(); }
+  std::uint64_t uncertain_since() const override { return trunk_.uncertain_since(); }
   kv::Cache& cache() override { return trunk_.cache(); }
   void set_trace(arch::TraceFn trace) override { trunk_.set_trace(std::move(trace)); }
 

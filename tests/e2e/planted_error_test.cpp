@@ -90,26 +90,32 @@ TEST(PlacementGateShownToFail, NodeWithOtherKernels_IsRefusedByTheCanary) {
       << taken.error().text();
 }
 
-// The canary comes with each share that a node takes, the one after a rejoin too.
+// The canary comes with each share that a node takes, not the first alone.
 TEST(PlacementGateShownToFail, FurtherShareThatTheNodeComputesWrong_IsRefusedByItsCanary) {
   const GateModel model;
   test::NodeProcess node;
-  const std::vector<kernels::ExpertKernels> wrong = planted(model);
-  const legs::SessionModel session_model = model.session_model(wrong);
+  std::vector<kernels::ExpertKernels> ours = model.kernels;
+  const legs::SessionModel session_model = model.session_model(ours);
   transport::TcpTransport tcp;
   auto proving = transport::test::proving(tcp);
   const auto session =
+<<<<<<< HEAD
       must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, {}));
   const auto share = [&](std::uint64_t epoch, std::uint32_t layer) {
+=======
+      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), tcp, session_model, {}));
+  const auto share = [&](std::uint64_t epoch) {
+>>>>>>> audit
     std::vector<std::uint16_t> owner(std::size_t{model.manifest.n_layers()} * model.manifest.n_experts, 0);
-    for (std::uint32_t expert = 7; expert < 9; ++expert) owner[layer * model.manifest.n_experts + expert] = 1;
+    owner[kWrongLayer * model.manifest.n_experts + 7] = 1;
     return legs::OwnerTable(epoch, {"host", node.address()}, model.manifest.n_layers(), model.manifest.n_experts,
                             owner);
   };
   const auto quiet = [](const legs::ShareProgress&) {};
-  const Status first = session->take_share(share(1, kWrongLayer + 1), 1, quiet);
+  const Status first = session->take_share(share(1), 1, quiet);
   ASSERT_TRUE(first.ok()) << first.error().text();
-  const Status second = session->take_share(share(2, kWrongLayer), 1, quiet);
+  ours = planted(model);  // from here on one of the two has a wrong kernel
+  const Status second = session->take_share(share(2), 1, quiet);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code(), ErrorCode::kRefused);
   EXPECT_TRUE(second.error().text().starts_with(node.address() + ": computes expert 7 of block 3"))
