@@ -99,13 +99,8 @@ TEST(PlacementGateShownToFail, FurtherShareThatTheNodeComputesWrong_IsRefusedByI
   transport::TcpTransport tcp;
   auto proving = transport::test::proving(tcp);
   const auto session =
-<<<<<<< HEAD
       must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving, session_model, {}));
-  const auto share = [&](std::uint64_t epoch, std::uint32_t layer) {
-=======
-      must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), tcp, session_model, {}));
   const auto share = [&](std::uint64_t epoch) {
->>>>>>> audit
     std::vector<std::uint16_t> owner(std::size_t{model.manifest.n_layers()} * model.manifest.n_experts, 0);
     owner[kWrongLayer * model.manifest.n_experts + 7] = 1;
     return legs::OwnerTable(epoch, {"host", node.address()}, model.manifest.n_layers(), model.manifest.n_experts,
