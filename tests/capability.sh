@@ -13,6 +13,15 @@ in_network() { unshare -n -m sh -ec "$1"; }
 link="ip link set lo up; ip link add a0 type veth peer name b0"
 has_tool() { PATH=build/venv/bin:build/test-tools/usr/bin:$PATH command -v "$1"; }
 has_flag() { grep -qwi "$1" <(sed -n '/^flags/{p;q}' /proc/cpuinfo); }
+# A loop device with direct I/O over a file where tests have theirs.
+loops() {
+  local image device status
+  image=$(mktemp) && truncate -s 4M "$image" &&
+    device=$(losetup -f --show --direct-io=on --sector-size 4096 "$image") && losetup -d "$device"
+  status=$?
+  rm -f "$image"
+  return $status
+}
 vectors=${TERRACE_TEST_VECTORS:-../shared}
 
 has() {
@@ -26,7 +35,7 @@ has() {
     netem) in_network "$link; tc qdisc add dev a0 root netem delay 1ms" ;;
     mount) in_network "mount -t tmpfs -o size=64k none /mnt" ;;
     user-mount) unshare --user --map-root-user --mount true ;;
-    throttle) [ -w /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device ] && losetup -f ;;
+    throttle) [ -w /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device ] && loops ;;
     ipv6) [ -e /proc/net/if_inet6 ] && grep -q ' lo$' /proc/net/if_inet6 ;;
     dev-full) [ -w /dev/full ] ;;
     cpus2) [ "$(nproc)" -ge 2 ] ;;
