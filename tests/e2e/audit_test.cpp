@@ -53,7 +53,7 @@ class WrongNode : public testing::Test {
     ops_ = right_ops();
     ops_.silu_mul = silu_mul_going_wrong;
     node_ = std::make_unique<NodeInProcess>(transport_, node::LimitOptions(), Waiting::kBlock,
-                                            node::DataServerOptions(), &ops_);
+                                            node::DataServerOptions(), "127.0.0.1", &ops_);
     faulty_node = node_.get();
   }
   void TearDown() override {
