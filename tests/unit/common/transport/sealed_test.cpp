@@ -164,7 +164,7 @@ TEST(SealedBytes, KeysProofsAndFrames_AsSpecified) {
   header.resize(2 * wire::kHeaderBytes, '0');
   const std::pair<Cipher, const char*> expected[] = {
       {Cipher::kAes256Gcm,
-       "b4d835146749e69f0d434da35a35d87c65e6dc52789814317f6a780884d8fe49bd72f9ba8a700da691a28f846bb21d"},
+       "00b4d835146749e69f0d434da35a35d87c65e6dc52789814317f6a780884d8fe49bd72f9ba8a700da691a28f846bb21d"},
       {Cipher::kChaCha20Poly1305,
        "94a7c1eaef48a5686d19b6a46f936e6f18bff40682b8a30b98df916b22da390f99339508711bdb4bc9809afb72671d1f"}};
   for (const auto& [cipher, bytes] : expected) {
