@@ -12,6 +12,7 @@
 #include <set>
 
 #include "common/transport/loopback/loopback.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/common/temp_dir.h"
 #include "tests/unit/tier_node/support/node_parts.h"
@@ -184,8 +185,8 @@ class PeerClassOfCalls : public ::testing::Test {
   }
   std::uint64_t open() {
     v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(1);
-    request.mutable_protocol()->set_max(1);
+    request.mutable_protocol()->set_min(wire::kProtocolMin);
+    request.mutable_protocol()->set_max(wire::kProtocolMax);
     request.set_numerics_version(1);
     request.set_manifest(model_.manifest_bytes);
     request.set_max_rows(64);
@@ -314,8 +315,8 @@ TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswe
           request->GetReflection()->SetUInt64(request.get(), session, id);
         }
         if (auto* open_request = dynamic_cast<v1::OpenSessionRequest*>(request.get())) {
-          open_request->mutable_protocol()->set_min(1);
-          open_request->mutable_protocol()->set_max(1);
+          open_request->mutable_protocol()->set_min(wire::kProtocolMin);
+          open_request->mutable_protocol()->set_max(wire::kProtocolMax);
           open_request->set_numerics_version(1);
           open_request->set_manifest(model_.manifest_bytes);
         }

@@ -13,6 +13,7 @@
 
 #include "common/security/peer_certificate.h"
 #include "common/transport/address.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/common/security/test_authority.h"
 #include "tests/unit/tier_node/support/node_parts.h"
@@ -246,8 +247,8 @@ class ControlSecuritySessions : public ControlSecurity {
   }
   std::uint64_t open(v1::Node::Stub& by) const {
     v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(1);
-    request.mutable_protocol()->set_max(1);
+    request.mutable_protocol()->set_min(wire::kProtocolMin);
+    request.mutable_protocol()->set_max(wire::kProtocolMax);
     request.set_numerics_version(1);
     request.set_manifest(model_.manifest_bytes);
     request.set_max_rows(64);

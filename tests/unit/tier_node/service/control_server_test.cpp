@@ -1,6 +1,7 @@
 // The control plane over real gRPC, and the data plane over TCP, both in this process on loopback.
 #include "tier_node/service/control_server.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "common/transport/tcp/tcp.h"
+#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/tier_node/support/node_parts.h"
 
@@ -51,8 +53,8 @@ class ControlServerTest : public ::testing::Test {
 
   v1::OpenSessionRequest open_request() const {
     v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(1);
-    request.mutable_protocol()->set_max(1);
+    request.mutable_protocol()->set_min(wire::kProtocolMin);
+    request.mutable_protocol()->set_max(wire::kProtocolMax);
     request.set_numerics_version(1);
     request.set_manifest(model_.manifest_bytes);
     request.set_max_rows(64);
@@ -176,7 +178,7 @@ TEST_F(ControlServerTest, Describe_SaysWhatTheNodeIs) {
   start();
   v1::DescribeReply reply;
   ASSERT_TRUE(call(&v1::Node::Stub::Describe, v1::DescribeRequest(), &reply).ok());
-  EXPECT_EQ(reply.protocol().min(), 1u);
+  EXPECT_EQ(reply.protocol().min(), wire::kProtocolMin);
   EXPECT_EQ(reply.numerics_version(), 1u);
   EXPECT_EQ(reply.boot_id(), node_->sessions().boot_id());
   EXPECT_EQ(reply.memory_budget(), std::uint64_t{512} << 20);
@@ -278,11 +280,11 @@ TEST_F(ControlServerTest, VersionsThatDoNotFit_FailedPreconditionByName) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("numerics version 7"));
   v1::OpenSessionRequest protocol = open_request();
-  protocol.mutable_protocol()->set_min(2);
-  protocol.mutable_protocol()->set_max(3);
+  protocol.mutable_protocol()->set_min(wire::kProtocolMax + 1);
+  protocol.mutable_protocol()->set_max(wire::kProtocolMax + 2);
   status = call(&v1::Node::Stub::OpenSession, protocol);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("protocol 2 to 3"));
+  EXPECT_THAT(status.error_message(), HasSubstr(fmt::format("protocol {} to {}", wire::kProtocolMax + 1, wire::kProtocolMax + 2)));
 }
 
 TEST_F(ControlServerTest, EmptyRequests_AreErrorsNotCrashes) {
