@@ -49,7 +49,7 @@ const std::vector<Class>& classes() {
        "raw pointers as handles",
        {"PeerClass.P02_IdsAreRandomNotAddressesNorCounted",
         "ControlSecuritySessions.OfSomebodyElse_IsNotThereForAnyCall",
-        "DataServerTest.WrongTokenOrUnknownSession_TheSameRefusal"}},
+        "DataServerTest.WrongKeyOrUnknownSession_TheSameRefusal"}},
       {"P03",
        "check skipped on a null field",
        {"PeerClassOfCalls.P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn",

@@ -304,8 +304,10 @@ class NodeService final : public v1::Node::Service {
     return to_grpc(session.ok() ? sessions_.close((*session)->id()) : session.error());
   }
 
-  grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest* request, v1::ProbeReply* reply) override {
-    if (const auto begun = sessions_.begin_probe(request->session()); !begun.ok()) return to_grpc(begun);
+  grpc::Status Probe(grpc::ServerContext* context, const v1::ProbeRequest* request, v1::ProbeReply* reply) override {
+    const auto session = find(*context, request->session());
+    if (!session.ok()) return to_grpc(session.error());
+    if (const auto begun = sessions_.begin_probe((*session)->id()); !begun.ok()) return to_grpc(begun);
     reply->set_machine(std::max<std::uint64_t>(machine_id(), 1));
     reply->set_cache_bytes(last_level_cache_bytes());
     reply->set_threads(info_.cpus.n_threads);
