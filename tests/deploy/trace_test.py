@@ -25,6 +25,8 @@ def traced(*flags):
             "--max-tokens",
             "5",
             "--json",
+            "--audit",
+            "0",  # audits are batches of their own, which a trace does not show
             "--trace",
             file,
             *flags,
