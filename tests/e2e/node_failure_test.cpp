@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/wire/versions.h"
 #include "tests/e2e/support/fake_node.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_process.h"
@@ -74,7 +75,8 @@ TEST(NodeFailure, OneOfTwoCannotBeReached_ItIsNamedAndTheOtherIsClean) {
 TEST(NodeFailure, OtherProtocolRange_OneErrorWithBothRanges) {
   FakeNode node({.protocol_min = 7, .protocol_max = 9});
   expect_one_error(run_program(short_story({node.address()}), "", kHang), node.address(),
-                   "speaks protocol 7 to 9 (terrace-node 99.0), this coordinator 1 to 1");
+                   fmt::format("speaks protocol 7 to 9 (terrace-node 99.0), this coordinator {} to {}",
+                               wire::kProtocolMin, wire::kProtocolMax));
   EXPECT_EQ(node.sessions_asked(), 0);
 }
 
