@@ -195,6 +195,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   control_options.credentials = credentials;
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
                                                                     sessions, loader, node, control_options));
+  if (has_root_rights()) log.info("running as root, whose rights a node does not need; another user is safer");
   log.info("data port {}; coordinators need {}", data->port(), what_coordinators_need(credentials.get()));
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);
@@ -213,7 +214,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
-  give_up_privileges(log);
+  give_up_privileges();
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));

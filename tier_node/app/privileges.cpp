@@ -5,9 +5,10 @@
 
 namespace terrace::node {
 
-void give_up_privileges(const Logger& log) {
+void give_up_privileges() {
   (void)::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // every kernel since 3.5 does it
-  if (::geteuid() == 0) log.info("running as root, whose rights a node does not need; another user is safer");
 }
+
+bool has_root_rights() { return ::geteuid() == 0; }
 
 }  // namespace terrace::node
