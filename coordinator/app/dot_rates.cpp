@@ -42,7 +42,7 @@ class XRows {
 class DotMeasurement {
  public:
   DotMeasurement(Parallel& parallel, const kernels::WeightKernels& kernels, const kernels::Ops& ops,
-              const std::byte* weights)
+                 const std::byte* weights)
       : parallel_(parallel),
         kernels_(kernels),
         x_(ops, kernels.activation),

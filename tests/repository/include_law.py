@@ -41,6 +41,7 @@ LIBRARIES = (
     (r"nlohmann/json_fwd\.hpp", r"(?!kernels/).*", "no JSON in kernels"),
     (r"nlohmann/(?!json_fwd).*", r"(?!kernels/).*\.cpp", "JSON only in .cpp files (headers: json_fwd.hpp), not in kernels"),
     (r"xxhash\.h", r"common/.*|.*\.cpp", "xxHash only in common and in .cpp files"),
+    (r"asm/hwcap\.h", r"common/security/cipher\.cpp", "the kernel's names of Arm's features only where ciphers are chosen"),
     (r"(immintrin|x86intrin|arm_neon)\.h", r"kernels/cpu/.*", "intrinsics only in kernels/cpu"),
     (r"thread|future|fstream", r"(?!kernels/).*", "kernels start no threads and read no files"),
     (r"iostream", r"(coordinator|tier_node)/app/.*", "only programs print"),

@@ -20,7 +20,8 @@ namespace terrace::test {
 class NodeInProcess {
  public:
   // `transport` is what lies below the proofs of both ends, and borrowed; throws when it cannot start. host: where both
-  // ports are, which the system chooses. ops: what it computes with, for a node that computes wrong; null: this machine's.
+  // ports are, which the system chooses. ops: what it computes with, for a node that computes wrong; null: this
+  // machine's.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
                 Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
                 const std::string& host = "127.0.0.1", const kernels::Ops* ops = nullptr);

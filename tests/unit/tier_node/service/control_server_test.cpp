@@ -284,7 +284,8 @@ TEST_F(ControlServerTest, VersionsThatDoNotFit_FailedPreconditionByName) {
   protocol.mutable_protocol()->set_max(wire::kProtocolMax + 2);
   status = call(&v1::Node::Stub::OpenSession, protocol);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr(fmt::format("protocol {} to {}", wire::kProtocolMax + 1, wire::kProtocolMax + 2)));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr(fmt::format("protocol {} to {}", wire::kProtocolMax + 1, wire::kProtocolMax + 2)));
 }
 
 TEST_F(ControlServerTest, EmptyRequests_AreErrorsNotCrashes) {
