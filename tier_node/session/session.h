@@ -33,7 +33,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 class Session {
  public:
   struct Identity {
-    std::uint64_t id = 0;  // random, never 0
+    std::uint64_t id = 0;    // random, never 0
     security::Key data_key;  // of its data connections
     security::Cipher data_cipher = security::Cipher::kPlain;
     std::string coordinator;   // its name for itself, printable

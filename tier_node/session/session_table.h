@@ -34,7 +34,7 @@ struct OpenRequest {
   AskedLimits limits;
   std::string coordinator;
   std::vector<std::string> data_ciphers;  // that the coordinator takes, by name; none: plain
-  std::string peer;  // Session::Identity::peer
+  std::string peer;                       // Session::Identity::peer
 };
 
 // A session that is only thought of: its model by numbers and shapes, slab_ids empty.
