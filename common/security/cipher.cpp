@@ -4,7 +4,6 @@
 #include <array>
 
 #if defined(__aarch64__)
-#include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
