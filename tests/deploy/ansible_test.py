@@ -96,7 +96,7 @@ class Role(unittest.TestCase):
         (home / "result").mkdir()
         enter = 'for each in dev proc sys; do mount --rbind "/$each" "$root/$each"; done; chroot "$root" bash -c "$0"'
         command = [support.OVERLAY, home / "result", "bash", "-ec", enter, script]
-        done = support.run(*command, env=environment(str(home)), timeout=280)
+        done = support.run(*command, env=environment(str(home)), timeout=560)
         if done.returncode == support.SKIPPED:
             self.skipTest(f"no overlay file system here: {done.stdout}")
         return done

@@ -7,7 +7,6 @@ import signal
 import unittest
 
 import server  # first: it finds programs and support
-import programs
 import support
 
 ROUTES = (
@@ -102,33 +101,6 @@ class Life(unittest.TestCase):
             done = support.run(support.program("terrace"), "serve", "--port", port, "--model", server.MODEL)
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn(str(port), done.stdout)
-
-
-class Nodes(unittest.TestCase):
-    def test_lost_node_is_told_by_health_and_ends_its_streams(self):
-        with server.serve() as alone:
-            expected = alone.post("/completion", {**GREEDY, "n_predict": 40})[1]["content"]
-        with programs.node() as first, programs.node() as second:
-            flags = ("--node", first.address, "--node", second.address)
-            with server.serve(*flags) as one, one.connect() as connection:
-                self.assertEqual(one.post("/completion", {**GREEDY, "n_predict": 40})[1]["content"], expected)
-                self.assertEqual(one.get("/health")[1], {"status": "ok"})
-                connection.sendall(server.http_post("/completion", {**ENDLESS, "stream": True}))
-                received = read_first_event(connection)
-                second.stop(signal.SIGKILL)
-                while b"\r\n0\r\n\r\n" not in received:
-                    received += connection.recv(1 << 20)
-                last = json.loads(received[received.rindex(b"data: ") + 6 : received.rindex(b"\n\n")])
-                if "error" not in last:
-                    self.skipTest("the stream was over, or went on without the node")
-                status, answer, _ = one.get("/health")
-                self.assertEqual(status, 503, answer)
-                self.assertIn("1 of 2 nodes lost", answer["error"]["message"])
-                self.assertEqual(one.get("/health/live")[0], 200)
-                status, answer, headers = one.post("/completion", {**GREEDY, "n_predict": 4})
-                self.assertEqual(status, 500, answer)
-                self.assertEqual(headers["x-should-retry"], "false")
-                self.assertEqual(one.stop(signal.SIGTERM), 0, one.log())
 
 
 class Keys(unittest.TestCase):
