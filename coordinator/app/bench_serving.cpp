@@ -151,8 +151,7 @@ Status Serving::open(const ModelOptions& model, const Environment& environment) 
   return {};
 }
 
-// ---- before there is a scheduler: the same trunk, used as `generate` does
-// ---------------------------------------------------------------------------
+// ---- before there is a scheduler: the same trunk, used as `generate` does -------------------------------------------
 
 Status Serving::before_scheduler(Engine& engine) {
   TERRACE_RETURN_IF_ERROR(fit_into(engine.trunk().context()));
@@ -213,8 +212,7 @@ Status Serving::new_tokens_alone(Engine& engine) {
   return {};
 }
 
-// ---- with it
-// ---------------------------------------------------------------------------------------------------------------
+// ---- with it --------------------------------------------------------------------------------------------------------
 
 Result<Serving::Submitted> Serving::submit(std::vector<std::int32_t> prompt, std::uint64_t max_tokens) {
   serve::Request request;

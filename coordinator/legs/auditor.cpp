@@ -50,8 +50,7 @@ Auditor::Auditor(AuditOptions options, AuditModel model, Parallel& parallel, con
   TERRACE_CHECK(options_.fraction > 0 && !model_.kernels.empty(), "audits of no pairs");
 }
 
-// ---- which pairs
-// -----------------------------------------------------------------------------------------------------
+// ---- which pairs ----------------------------------------------------------------------------------------------------
 
 void Auditor::begin_step(std::uint64_t step) {
   step_ = step;
@@ -112,8 +111,7 @@ void Auditor::take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& 
   ++n_works_;
 }
 
-// ---- there and here
-// --------------------------------------------------------------------------------------------------
+// ---- there and here -------------------------------------------------------------------------------------------------
 
 std::size_t Auditor::most_pairs(const LegBatch& batch) const {
   const std::size_t bytes = std::size_t{model_.kernels[batch.layer].shape.d_model} * sizeof(float);
@@ -180,8 +178,7 @@ void Auditor::compute(const Piece& piece, kernels::SumsView sums, std::span<std:
   }
 }
 
-// ---- the verdict
-// -----------------------------------------------------------------------------------------------------
+// ---- the verdict ----------------------------------------------------------------------------------------------------
 
 // For the node's answer, no longer than to its soft limit: nothing depends on it.
 Status Auditor::await(Work& work, Ticket ticket) {

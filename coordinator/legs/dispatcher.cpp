@@ -46,8 +46,7 @@ Dispatcher::Dispatcher(const OwnerTable& owners, std::vector<Leg*> legs, std::ve
 
 Dispatcher::~Dispatcher() = default;
 
-// ---- epochs
-// -----------------------------------------------------------------------------------------------------------
+// ---- epochs ---------------------------------------------------------------------------------------------------------
 
 void Dispatcher::publish(std::shared_ptr<const Epoch> epoch) {
   TERRACE_CHECK(
@@ -119,8 +118,7 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
   retired_.push_back(std::move(next));
 }
 
-// ---- a layer's batches
-// ------------------------------------------------------------------------------------------------
+// ---- a layer's batches ----------------------------------------------------------------------------------------------
 
 void Dispatcher::take_row_memory() {
   const auto free = std::find_if(row_memories_.begin(), row_memories_.end(),

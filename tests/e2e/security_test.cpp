@@ -178,8 +178,7 @@ TEST_F(Security, Node_CanGainNoRights) {
   node.stop();
 }
 
-// ---- beyond loopback: a network namespace of the test's own
-// -----------------------------------------------------------
+// ---- beyond loopback: a network namespace of the test's own ---------------------------------------------------------
 
 class SecurityBeyondLoopback : public Security {
  protected:

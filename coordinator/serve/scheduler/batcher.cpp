@@ -83,8 +83,7 @@ std::span<const RequestId> Batcher::take_ended() {
   return taken_;
 }
 
-// ---- the end of a run
-// ------------------------------------------------------------------------------------------------
+// ---- the end of a run -----------------------------------------------------------------------------------------------
 
 void Batcher::finish(Slot& slot, EndReason reason) {
   switch (reason) {
@@ -125,8 +124,7 @@ void Batcher::release(Slot& slot, bool keep) {
   resting_.add(std::move(sequence));
 }
 
-// ---- what it tells
-// ---------------------------------------------------------------------------------------------------
+// ---- what it tells --------------------------------------------------------------------------------------------------
 
 void Batcher::describe(SchedulerStatus& status) const {
   status.slots.resize(slots_.size());
@@ -174,8 +172,7 @@ void Batcher::describe(SchedulerStatus& status) const {
   status.resting_sequences = static_cast<std::uint32_t>(resting_.size());
 }
 
-// ---- slots' sequences
-// ------------------------------------------------------------------------------------------------
+// ---- slots' sequences -----------------------------------------------------------------------------------------------
 
 Result<Sequence> Batcher::snapshot(std::uint32_t slot) {
   const Slot& from = slots_[slot];

@@ -30,8 +30,7 @@ void Batcher::sort_by_age() {
   std::ranges::sort(by_age_, {}, [](const Slot* slot) { return slot->age; });
 }
 
-// ---- who has a stream
-// ------------------------------------------------------------------------------------------------
+// ---- who has a stream -----------------------------------------------------------------------------------------------
 
 // A run that gave its memory back has its turn once another has ended, or nobody runs; younger ones wait behind it.
 void Batcher::give_streams() {
@@ -102,8 +101,7 @@ void Batcher::give_stream(Slot& slot) {
   }
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
 void Batcher::plan_rows() {
   rows_.clear();
@@ -167,8 +165,7 @@ void Batcher::preempt(Slot& slot) {
   room_again_ = false;
 }
 
-// ---- what the step gave
-// ----------------------------------------------------------------------------------------------
+// ---- what the step gave ---------------------------------------------------------------------------------------------
 
 void Batcher::take_results(const arch::StepResult& result, Clock::time_point begin, Clock::time_point end) {
   count_step(begin, end);

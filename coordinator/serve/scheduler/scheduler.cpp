@@ -140,8 +140,7 @@ ThreadedScheduler::~ThreadedScheduler() {
   thread_.join();
 }
 
-// ---- any thread
-// ------------------------------------------------------------------------------------------------------
+// ---- any thread -----------------------------------------------------------------------------------------------------
 
 Status ThreadedScheduler::check_slot(std::uint32_t slot) const {
   if (slot < options_.slots) return {};
@@ -307,8 +306,7 @@ Result<std::uint32_t> ThreadedScheduler::erase_slot(std::uint32_t slot) {
   return between_steps([&] { return batcher_.erase(slot); });
 }
 
-// ---- the scheduler's thread
-// ------------------------------------------------------------------------------------------
+// ---- the scheduler's thread -----------------------------------------------------------------------------------------
 
 void ThreadedScheduler::thread_main() {
   const std::shared_ptr<void> held = options_.on_thread ? options_.on_thread() : nullptr;

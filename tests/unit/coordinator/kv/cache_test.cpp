@@ -142,8 +142,7 @@ TEST(KvCache, Bases_AreThoseOfTheBlocks) {
   }
 }
 
-// ---- sharing
-// ---------------------------------------------------------------------------------------------------------
+// ---- sharing --------------------------------------------------------------------------------------------------------
 
 std::uint32_t stream_of(Cache& cache, std::uint32_t positions) {
   const std::uint32_t stream = *cache.open();
@@ -275,8 +274,7 @@ TEST(KvCacheShape, ClearBeyond_LeavesWhatIsStored) {
     }
 }
 
-// ---- steps
-// -----------------------------------------------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 void store(Cache& cache, std::uint32_t stream, std::uint32_t positions, std::uint64_t step) {
   ASSERT_TRUE(cache.reserve(stream, positions).ok());

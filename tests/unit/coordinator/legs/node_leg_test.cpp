@@ -127,8 +127,7 @@ TEST_P(NodeLegTest, SumsAreAddedToWhatIsThere) {
   EXPECT_EQ(sums, twice);
 }
 
-// ---- slots, for audits
-// ----------------------------------------------------------------------------------------------
+// ---- slots, for audits ----------------------------------------------------------------------------------------------
 
 TEST_P(NodeLegTest, Slots_EqualLocalExecutorInTheBatchsOrder) {
   NodeLeg& leg = start(honest());
