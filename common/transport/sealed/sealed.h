@@ -25,7 +25,7 @@ namespace terrace::transport {
 
 // Sealed and not yet taken by the link: less than this and one frame.
 inline constexpr std::uint64_t kSealAhead = std::uint64_t{256} << 10;
-// Frames of one direction of one connection; at this number it ends. Both ends open another one long before.
+// Frames of one direction of one connection; at this number it ends, like a cut.
 inline constexpr std::uint64_t kMostSealedFrames = std::uint64_t{1} << 32;
 
 class SealedTransport final : public Transport {
