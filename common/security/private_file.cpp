@@ -9,22 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/base/descriptor.h"
+
 namespace terrace::security {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Error failed(const std::filesystem::path& file, int reason) {
   return Error(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/aligned_buffer.h"
+#include "common/base/descriptor.h"
 #include "coordinator/app/probe_timing.h"
 
 namespace terrace::app {
@@ -21,13 +22,6 @@ namespace {
 constexpr std::uint64_t kBlock = 4096;
 constexpr std::uint64_t kLargestRead = std::uint64_t{4} << 20;
 constexpr double kSecondsADepth = 0.15;
-
-struct FileDescriptor {
-  int fd = -1;
-  ~FileDescriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 // Where in the first shard that has experts they lie, and what one read of them is.
 struct Region {
@@ -112,22 +106,22 @@ Result<DiskRates> measure_disk(const gguf::File& file, const manifest::ModelExpe
   result.read_bytes = region.read;
   std::uint64_t place = 0;
   std::uint32_t best_depth = 1;
-  const FileDescriptor direct{::open(region.path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)};
+  const Descriptor direct{::open(region.path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)};
   double best = 0;
   for (const std::uint32_t depth : {1u, 2u, 4u, 8u, 16u}) {
-    if (direct.fd < 0) break;  // tmpfs, some network file systems
-    TERRACE_ASSIGN_OR_RETURN(const double rate, read_for_a_while(region, direct.fd, depth, place));
+    if (direct.get() < 0) break;  // tmpfs, some network file systems
+    TERRACE_ASSIGN_OR_RETURN(const double rate, read_for_a_while(region, direct.get(), depth, place));
     if (rate == 0) break;
     result.rates.push_back({true, depth, rate});
     if (rate <= best) continue;
     best = rate;
     best_depth = depth;
   }
-  const FileDescriptor buffered{::open(region.path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (buffered.fd < 0)
+  const Descriptor buffered{::open(region.path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (buffered.get() < 0)
     return Error(ErrorCode::kIo, fmt::format("{}: cannot be opened to measure its disk: {}", region.path.string(),
                                              std::generic_category().message(errno)));
-  TERRACE_ASSIGN_OR_RETURN(const double rate, read_for_a_while(region, buffered.fd, best_depth, place));
+  TERRACE_ASSIGN_OR_RETURN(const double rate, read_for_a_while(region, buffered.get(), best_depth, place));
   result.rates.push_back({false, best_depth, rate});
   return result;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/descriptor.h"
 #include "common/manifest/slab.h"
 
 namespace terrace::legs {
@@ -22,23 +23,9 @@ constexpr std::uint64_t round_up(std::uint64_t bytes) { return round_down(bytes 
 // Wherever a part begins in the file: the blocks that it lies in.
 constexpr std::uint64_t most_blocks(std::uint64_t bytes) { return round_up(bytes) + kAlign; }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // The open file again, by its descriptor and not by its name: that may be another file's by now.
-FileDescriptor open_direct(int fd) {
-  return FileDescriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+Descriptor open_direct(int fd) {
+  return Descriptor(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
 }
 
 class FileSlabReader final : public SlabReader {
@@ -110,7 +97,7 @@ class FileSlabReader final : public SlabReader {
   const gguf::File& file_;
   const manifest::ModelExperts& experts_;
   const std::size_t slot_bytes_;
-  std::vector<FileDescriptor> direct_;  // [shards]; empty: all are read through the page cache
+  std::vector<Descriptor> direct_;  // [shards]; empty: all are read through the page cache
   std::string describe_ = "direct I/O";
 };
 

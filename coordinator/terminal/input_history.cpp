@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/descriptor.h"
 #include "common/base/utf8.h"
 
 namespace terrace::terminal {
@@ -18,19 +19,9 @@ namespace {
 
 constexpr off_t kMostBytes = off_t{4} << 20;  // read of the file: its end
 
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+Descriptor open_file(const std::filesystem::path& path, int flags) {
+  return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+}
 
 Error failed(const std::filesystem::path& file, const char* what) {
   return Error(ErrorCode::kIo,
@@ -85,7 +76,7 @@ Status replace(const std::filesystem::path& file, const std::vector<std::string>
   std::filesystem::path fresh = file;
   fresh += fmt::format(".{}", getpid());
   {
-    const Descriptor out(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+    const Descriptor out = open_file(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
     if (out.get() < 0) return failed(fresh, "written");
     std::string bytes;
     for (const std::string& line : lines) bytes += line + '\n';
@@ -110,7 +101,7 @@ std::filesystem::path state_file(const Environment& environment, const std::stri
 Result<InputHistory> InputHistory::open(const std::filesystem::path& file) {
   InputHistory history;
   history.file_ = file;
-  const Descriptor in(file, O_RDONLY | O_NONBLOCK);
+  const Descriptor in = open_file(file, O_RDONLY | O_NONBLOCK);
   if (in.get() < 0 && errno == ENOENT) return history;
   if (in.get() < 0) return failed(file, "read");
   struct stat status {};
@@ -134,7 +125,7 @@ Status InputHistory::add(std::string_view line) {
   if (file_.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(file_.parent_path(), error);
-  const Descriptor out(file_, O_WRONLY | O_CREAT | O_APPEND);
+  const Descriptor out = open_file(file_, O_WRONLY | O_CREAT | O_APPEND);
   if (out.get() < 0) return failed(file_, "written");
   return write_all(out.get(), text + '\n', file_);
 }

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/descriptor.h"
 #include "common/base/seldom.h"
 #include "common/transport/address.h"
 #include "common/transport/event_fd.h"
@@ -29,26 +30,11 @@ namespace {
 constexpr int kBacklog = 128;
 constexpr int kPauseMs = 100;  // without a descriptor, until the next try
 
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&&) = delete;
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 Error failed(const std::string& address, const char* what) {
   return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: {}: {}", address, what, std::strerror(errno)));
 }
 
-Result<Socket> listen_on(const std::string& address) {
+Result<Descriptor> listen_on(const std::string& address) {
   TERRACE_ASSIGN_OR_RETURN(const transport::HostPort at, transport::parse_host_port(address));
   addrinfo hints = {};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
@@ -57,19 +43,19 @@ Result<Socket> listen_on(const std::string& address) {
   if (const int code = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found); code != 0)
     return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: {}", address, ::gai_strerror(code)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
-  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.fd() < 0) return failed(address, "socket");
+  Descriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return failed(address, "socket");
   const int on = 1;
-  if (::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return failed(address, "SO_REUSEADDR");
-  if (::bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0) return failed(address, "is the port in use? bind");
-  if (::listen(socket.fd(), kBacklog) != 0) return failed(address, "is the port in use? listen");
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return failed(address, "SO_REUSEADDR");
+  if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return failed(address, "is the port in use? bind");
+  if (::listen(socket.get(), kBacklog) != 0) return failed(address, "is the port in use? listen");
   return socket;
 }
 
-Result<std::uint16_t> port_of(const Socket& socket, const std::string& address) {
+Result<std::uint16_t> port_of(const Descriptor& socket, const std::string& address) {
   sockaddr_storage bound = {};
   socklen_t size = sizeof bound;
-  if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
     return failed(address, "getsockname");
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
@@ -124,7 +110,7 @@ class OpenSockets {
 
 class Listener final : public ControlListener {
  public:
-  Listener(std::uint32_t max_connections, Handler on_connection, const Logger& log, Socket socket,
+  Listener(std::uint32_t max_connections, Handler on_connection, const Logger& log, Descriptor socket,
            transport::EventFd stop, std::uint16_t port, std::string address)
       : max_connections_(max_connections),
         on_connection_(std::move(on_connection)),
@@ -151,16 +137,16 @@ class Listener final : public ControlListener {
  private:
   // True: stop() came before the time was over.
   bool wait(bool for_connections, int timeout_ms) {
-    std::array<pollfd, 2> fds = {{{stop_.fd(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}}};
+    std::array<pollfd, 2> fds = {{{stop_.fd(), POLLIN, 0}, {socket_.get(), POLLIN, 0}}};
     (void)::poll(fds.data(), for_connections ? 2 : 1, timeout_ms);
     return fds[0].revents != 0;
   }
 
   void accept_until_stopped() {
     while (!wait(true, -1)) {
-      const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      const int fd = ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd >= 0) {
-        take(Socket(fd));
+        take(Descriptor(fd));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         if (no_descriptor_.happened())
           log_.warn("{}: connections wait: {}; going on when others end", address_, std::strerror(errno));
@@ -169,7 +155,7 @@ class Listener final : public ControlListener {
     }
   }
 
-  void take(Socket socket) {
+  void take(Descriptor socket) {
     // Looked through only when it may be too many.
     if (open_.at_most() >= max_connections_ && open_.count() >= max_connections_) {
       const std::uint64_t said = open_.end_one();
@@ -178,15 +164,15 @@ class Listener final : public ControlListener {
                   max_connections_, said, and_left_out(*left_out));
     }
     const int on = 1;
-    (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails on none that lives
-    open_.add(socket.fd());
+    (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails on none that lives
+    open_.add(socket.get());
     on_connection_(socket.release());
   }
 
   const std::uint32_t max_connections_;
   const Handler on_connection_;
   const Logger log_;
-  const Socket socket_;
+  const Descriptor socket_;
   transport::EventFd stop_;
   const std::uint16_t port_;
   const std::string address_;
@@ -201,7 +187,7 @@ class Listener final : public ControlListener {
 Result<std::unique_ptr<ControlListener>> ControlListener::start(const std::string& address,
                                                                 std::uint32_t max_connections, Handler on_connection,
                                                                 const Logger& log) {
-  TERRACE_ASSIGN_OR_RETURN(Socket socket, listen_on(address));
+  TERRACE_ASSIGN_OR_RETURN(Descriptor socket, listen_on(address));
   TERRACE_ASSIGN_OR_RETURN(const std::uint16_t port, port_of(socket, address));
   TERRACE_ASSIGN_OR_RETURN(transport::EventFd stop, transport::EventFd::create());
   auto listener = std::make_unique<Listener>(max_connections, std::move(on_connection), log, std::move(socket),
