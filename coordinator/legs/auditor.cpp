@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/split_mix.h"
+
 namespace terrace::legs {
 namespace {
 
@@ -16,16 +18,8 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::size_t kPairsPerSlice = 32;
 // Audits in a row that a node may leave unanswered while it answers batches.
 constexpr std::uint32_t kMostUnanswered = 3;
-// However long nothing comes, the node is looked at so often.
-constexpr std::chrono::milliseconds kLongestLook{20};
 
-// The finaliser of splitmix64: every bit of the result depends on every bit of x.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
+std::uint64_t mixed(std::uint64_t x) { return split_mix(x + kSplitMixStep); }
 
 // fraction * 2^64.
 std::uint64_t threshold_of(double fraction) {
@@ -195,7 +189,7 @@ Status Auditor::await(Work& work, Ticket ticket) {
     }
     waits_.clear();
     leg.add_waits(waits_);
-    clock_.wait(waits_, std::min(limit, now + kLongestLook));
+    clock_.wait(waits_, std::min(limit, now + StepClock::kLongestWait));
   }
 }
 

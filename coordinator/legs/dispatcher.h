@@ -129,6 +129,7 @@ class Dispatcher final : public RoutedExperts {
   Result<bool> advance_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
   void finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
   void drop_job();
+  void end_job();
   void wait(StepClock::TimePoint now);
   bool anything_open() const;
   std::size_t range_of(std::uint32_t row) const { return row / ranges_[0].count; }

@@ -10,9 +10,6 @@
 namespace terrace::legs {
 namespace {
 
-// However long nothing comes, legs are looked at so often: they ask a silent node for a sign of life meanwhile.
-constexpr std::chrono::milliseconds kLongestWait{20};
-
 std::uint64_t us_between(StepClock::TimePoint begin, StepClock::TimePoint end) {
   return static_cast<std::uint64_t>(
       std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count(), 0));
@@ -196,11 +193,8 @@ Result<bool> Dispatcher::advance_job(kernels::SumsView sums, std::span<std::uint
 // The backstop is through: ranges that are still open are closed by its sums.
 void Dispatcher::finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed) {
   LegWork& work = *job_;
-  LegCounters& counted = work.account->extra;
-  counted.backstop_us += us_between(job_begin_, clock_.now());
-  counted.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
-  job_ = nullptr;
-  for (const kernels::Pair& pair : job_pairs_) counted.hedged_pairs += work.open[range_of(pair.row)];
+  end_job();
+  for (const kernels::Pair& pair : job_pairs_) work.account->extra.hedged_pairs += work.open[range_of(pair.row)];
   for (std::size_t range = 0; range < ranges_.size(); ++range) {
     if (work.open[range] == 0) continue;
     for (std::uint32_t row = ranges_[range].first; row < ranges_[range].first + ranges_[range].count; ++row) {
@@ -218,14 +212,19 @@ void Dispatcher::finish_job(kernels::SumsView sums, std::span<std::uint8_t> fail
 
 void Dispatcher::drop_job() {
   if (job_ == nullptr) return;
-  job_->account->extra.backstop_us += us_between(job_begin_, clock_.now());
-  job_->account->extra.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
-  job_ = nullptr;
+  end_job();
   backstop_->end();
 }
 
+void Dispatcher::end_job() {
+  LegCounters& counted = job_->account->extra;
+  counted.backstop_us += us_between(job_begin_, clock_.now());
+  counted.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
+  job_ = nullptr;
+}
+
 void Dispatcher::wait(StepClock::TimePoint now) {
-  StepClock::TimePoint until = now + kLongestWait;
+  StepClock::TimePoint until = now + StepClock::kLongestWait;
   waits_.clear();
   for (const LegWork& work : work_) {
     if (work.leg->by_range()) work.leg->add_waits(waits_);

@@ -15,6 +15,9 @@ class StepClock {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
+  // However long nothing comes, legs are looked at so often: they ask a silent node for a sign of life meanwhile.
+  static constexpr std::chrono::milliseconds kLongestWait{20};
+
   virtual ~StepClock() = default;
   virtual TimePoint now() = 0;
   // Blocks until ::poll() would find one of the entries ready, or `until` has come. May return early.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/parallel.h"
+#include "common/base/split_mix.h"
 #include "kernels/registry/registry.h"
 
 namespace terrace::kernels::selftest {
@@ -11,12 +12,7 @@ namespace {
 // splitmix64 (Steele, Lea, Flood 2014).
 class Random {
  public:
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return split_mix(state_ += kSplitMixStep); }
   // In [-2, 2).
   float value() { return static_cast<float>(static_cast<std::int32_t>(next() >> 32)) * 0x1p-30f; }
 

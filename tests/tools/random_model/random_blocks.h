@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/split_mix.h"
 #include "common/base/tensor_type.h"
 
 namespace terrace::tools {
@@ -14,17 +15,12 @@ class Random {
  public:
   // The stream of one chunk of one tensor.
   Random(std::uint64_t seed, std::uint64_t tensor, std::uint64_t chunk)
-      : state_(mix(mix(mix(seed) ^ tensor) ^ chunk)) {}
+      : state_(split_mix(split_mix(split_mix(seed) ^ tensor) ^ chunk)) {}
 
-  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15); }
+  std::uint64_t next() { return split_mix(state_ += kSplitMixStep); }
   void fill(std::span<std::byte> out);
 
  private:
-  static std::uint64_t mix(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-  }
   std::uint64_t state_;
 };
 
