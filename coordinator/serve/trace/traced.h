@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/arch/trunk.h"
+#include "coordinator/arch/forwarding_trunk.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/serve/trace/recorder.h"
 
@@ -64,28 +64,14 @@ class TracedLeg final : public legs::Leg {
   std::uint64_t computed_before_ = 0;  // compute_us when it was submitted
 };
 
-class TracedTrunk final : public arch::Trunk {
+class TracedTrunk final : public arch::ForwardingTrunk {
  public:
   // Both are borrowed.
-  TracedTrunk(arch::Trunk& trunk, TraceRecorder& recorder) : trunk_(trunk), recorder_(recorder) {}
+  TracedTrunk(arch::Trunk& trunk, TraceRecorder& recorder) : ForwardingTrunk(trunk), recorder_(recorder) {}
 
-  const arch::ModelInfo& info() const override { return trunk_.info(); }
-  std::size_t max_rows() const override { return trunk_.max_rows(); }
-  std::uint32_t context() const override { return trunk_.context(); }
-  Result<arch::StreamId> open_stream() override { return trunk_.open_stream(); }
-  Result<arch::StreamId> fork_stream(arch::StreamId from, std::uint32_t positions) override {
-    return trunk_.fork_stream(from, positions);
-  }
-  void close_stream(arch::StreamId stream) override { trunk_.close_stream(stream); }
-  std::uint32_t length(arch::StreamId stream) const override { return trunk_.length(stream); }
   Result<arch::StepResult> step(std::span<const arch::StepRow> rows) override;
-  std::uint64_t last_step() const override { return trunk_.last_step(); }
-  std::uint64_t uncertain_since() const override { return trunk_.uncertain_since(); }
-  kv::Cache& cache() override { return trunk_.cache(); }
-  void set_trace(arch::TraceFn trace) override { trunk_.set_trace(std::move(trace)); }
 
  private:
-  arch::Trunk& trunk_;
   TraceRecorder& recorder_;
 };
 
