@@ -133,11 +133,15 @@ Result<std::uint32_t> parse_count(const std::string& flag, std::string_view text
 
 }  // namespace
 
-std::vector<std::int32_t> bench_tokens(const BenchTest& test, std::uint32_t vocabulary) {
-  std::mt19937_64 random(kTokenSeed);
-  std::vector<std::int32_t> tokens(std::size_t{test.depth} + test.tokens());
+std::vector<std::int32_t> random_tokens(std::mt19937_64& random, std::size_t n, std::uint32_t vocabulary) {
+  std::vector<std::int32_t> tokens(n);
   for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % vocabulary);
   return tokens;
+}
+
+std::vector<std::int32_t> bench_tokens(const BenchTest& test, std::uint32_t vocabulary) {
+  std::mt19937_64 random(kTokenSeed);
+  return random_tokens(random, std::size_t{test.depth} + test.tokens(), vocabulary);
 }
 
 std::string BenchTest::name() const { return n_gen == 0 ? fmt::format("pp{}", n_prompt) : fmt::format("tg{}", n_gen); }

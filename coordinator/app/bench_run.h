@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ std::vector<BenchTest> bench_tests(std::span<const std::uint32_t> depths, std::s
 
 // kContextFull: the first test that needs more positions than a stream can hold.
 Status check_fits(std::span<const BenchTest> tests, std::uint32_t context);
+
+// n tokens of a vocabulary, each as likely as any other.
+std::vector<std::int32_t> random_tokens(std::mt19937_64& random, std::size_t n, std::uint32_t vocabulary);
 
 // The tokens that the test is run on, those of its depth first: always the same for a vocabulary.
 std::vector<std::int32_t> bench_tokens(const BenchTest& test, std::uint32_t vocabulary);

@@ -17,6 +17,7 @@
 #include "coordinator/app/commit.h"
 #include "coordinator/app/generation.h"
 #include "coordinator/app/http_client.h"
+#include "coordinator/app/median.h"
 #include "coordinator/app/served_model.h"
 #include "coordinator/app/timed_trunk.h"
 #include "coordinator/serve/api/context.h"
@@ -30,19 +31,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double ms(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-std::vector<std::int32_t> random_tokens(std::mt19937_64& random, std::size_t n, std::uint32_t vocabulary) {
-  std::vector<std::int32_t> tokens(n);
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % vocabulary);
-  return tokens;
-}
 
 // Waits for what a request does.
 class Waiter final : public serve::Listener {

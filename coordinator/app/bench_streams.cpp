@@ -39,9 +39,7 @@ class SilentListener final : public serve::Listener {
 // Different for each stream, the same in each run.
 std::vector<std::int32_t> prompt_of(std::uint32_t stream, std::uint32_t n_tokens, std::uint32_t vocabulary) {
   std::mt19937_64 random(1000 + stream);
-  std::vector<std::int32_t> tokens(n_tokens);
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % vocabulary);
-  return tokens;
+  return random_tokens(random, n_tokens, vocabulary);
 }
 
 struct Decoded {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "coordinator/app/median.h"
 #include "coordinator/app/probe_timing.h"
 
 namespace terrace::app {
@@ -199,13 +200,12 @@ Status ProbeLegs::measure_together(std::size_t kind, std::vector<planner::LegMea
       for (std::size_t i = 0; i < n_legs() && round > 0; ++i) seen[i].push_back(times[i].compute);
     }
     for (std::size_t i = 0; i < n_legs(); ++i) {
-      const auto middle = seen[i].begin() + static_cast<std::ptrdiff_t>(seen[i].size() / 2);
-      std::nth_element(seen[i].begin(), middle, seen[i].end());
+      const double middle = median(std::move(seen[i]));
       // By the same experts alone: what is fixed slows down as they do.
       const planner::ExpertCost& alone = measured[i].alone[kind];
       const double fixed = at == 0 ? alone.decode_fixed : 0;
       const double before = fixed + alone.each[at] * experts[i] * rows / kCostRows[at];
-      const double slow = before > 0 ? std::max(1.0, *middle / before) : 1;
+      const double slow = before > 0 ? std::max(1.0, middle / before) : 1;
       planner::ExpertCost& together = measured[i].together[kind];
       together.each[at] = alone.each[at] * slow;
       if (at == 0) together.decode_fixed = alone.decode_fixed * slow;

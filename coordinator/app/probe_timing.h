@@ -1,14 +1,15 @@
 // How long something takes, with other programs about: the middle of some repeats.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
+#include "coordinator/app/median.h"
 
 namespace terrace::app {
 
@@ -33,11 +34,7 @@ Result<std::array<double, kValues>> medians(const Repeats& repeats,
     for (std::size_t i = 0; i < kValues; ++i) seen[i].push_back(values[i]);
   }
   std::array<double, kValues> result{};
-  for (std::size_t i = 0; i < kValues; ++i) {
-    const auto middle = seen[i].begin() + static_cast<std::ptrdiff_t>(seen[i].size() / 2);
-    std::nth_element(seen[i].begin(), middle, seen[i].end());
-    result[i] = *middle;
-  }
+  for (std::size_t i = 0; i < kValues; ++i) result[i] = median(std::move(seen[i]));
   return result;
 }
 
