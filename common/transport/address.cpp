@@ -1,6 +1,7 @@
 #include "common/transport/address.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <charconv>
@@ -43,6 +44,13 @@ Result<HostPort> parse_host_port(std::string_view address) {
 std::string to_string(const HostPort& address) {
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return ipv6 ? fmt::format("[{}]:{}", address.host, address.port) : fmt::format("{}:{}", address.host, address.port);
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+  if (address.sa_family != AF_INET6) return false;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 }  // namespace terrace::transport

@@ -7,6 +7,8 @@
 
 #include "common/base/result.h"
 
+struct sockaddr;  // <sys/socket.h>
+
 namespace terrace::transport {
 
 struct HostPort {
@@ -19,5 +21,9 @@ struct HostPort {
 Result<HostPort> parse_host_port(std::string_view address);
 // The form that parse_host_port() reads.
 std::string to_string(const HostPort& address);
+
+// Whether nobody beyond this machine can be meant: 127.0.0.0/8 and ::1. Nothing else is, an IPv4 address in IPv6
+// (::ffff:127.0.0.1) neither: what decides where links go without credentials takes no second spelling.
+bool is_loopback(const sockaddr& address);
 
 }  // namespace terrace::transport

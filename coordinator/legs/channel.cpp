@@ -1,6 +1,5 @@
 #include "coordinator/legs/channel.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpc/support/log.h>
@@ -19,16 +18,6 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(security::Credenti
   if (credentials == nullptr) return grpc::InsecureChannelCredentials();
   const security::TlsIdentityRef identity = credentials->current();
   return grpc::SslCredentials({identity->authorities, identity->key, identity->certificates});
-}
-
-bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family == AF_INET6)
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  return false;
 }
 
 }  // namespace
@@ -101,7 +90,8 @@ Status require_loopback(const std::string& address, const std::string& host) {
     return Error(ErrorCode::kInvalidArgument, fmt::format("{}: the host cannot be resolved ({}); give --node HOST:PORT",
                                                           address, gai_strerror(failed)));
   bool loopback = true;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) loopback = loopback && is_loopback(a->ai_addr);
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next)
+    loopback = loopback && transport::is_loopback(*a->ai_addr);
   freeaddrinfo(found);
   if (!loopback)
     return Error(ErrorCode::kRefused,

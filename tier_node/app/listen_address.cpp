@@ -1,12 +1,12 @@
 #include "tier_node/app/listen_address.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netdb.h>
-#include <netinet/in.h>
 
 #include <charconv>
 #include <memory>
+
+#include "common/transport/address.h"
 
 namespace terrace::node {
 namespace {
@@ -14,16 +14,6 @@ namespace {
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
-
-bool is_loopback(const sockaddr& address) {
-  if (address.sa_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address.sa_family != AF_INET6) return false;
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-}
 
 std::string numeric_host(const addrinfo& address) {
   char text[NI_MAXHOST] = {};
@@ -75,7 +65,7 @@ Result<ListenAddress> resolve_loopback(const std::string& flag, const std::strin
   ListenAddress address;
   TERRACE_ASSIGN_OR_RETURN(const FoundAddresses found, look_up(flag, text, &address.port));
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next)
-    if (!is_loopback(*each->ai_addr))
+    if (!transport::is_loopback(*each->ai_addr))
       return Error(ErrorCode::kRefused,
                    fmt::format("{} {}: {} is not loopback, and {}", flag, text, numeric_host(*each), why));
   address.host = numeric_host(*found);
