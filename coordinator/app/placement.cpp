@@ -6,6 +6,7 @@
 
 #include "common/base/machine_limits.h"
 #include "coordinator/arch/architectures.h"
+#include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
@@ -70,6 +71,9 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
   if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
     host.scratch_bytes +=
         legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
+  if (!placement.nodes.empty() && options.audit > 0)
+    host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, options.batch,
+                                                       placement.experts.top_k, placement.nodes.size());
   if (options.ram) host.ram = options.ram->value;
   TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
   return host;

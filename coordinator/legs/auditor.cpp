@@ -26,6 +26,11 @@ std::uint64_t threshold_of(double fraction) {
   return fraction >= 1 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(std::ldexp(fraction, 64));
 }
 
+// Pairs of one batch of slots whose outputs are so wide.
+std::size_t pairs_of_a_piece(std::size_t d_model) {
+  return std::clamp<std::size_t>(kMostBytes / (d_model * sizeof(float)), 1, Auditor::kMostPairs);
+}
+
 template <class T>
 std::span<T> first_of(std::vector<T>& buffer, std::size_t n) {
   if (buffer.size() < n) buffer.resize(n);
@@ -42,6 +47,18 @@ Auditor::Auditor(AuditOptions options, AuditModel model, Parallel& parallel, con
       clock_(options_.clock != nullptr ? *options_.clock : steady_clock()),
       threshold_(threshold_of(options_.fraction)) {
   TERRACE_CHECK(options_.fraction > 0 && !model_.kernels.empty(), "audits of no pairs");
+}
+
+std::uint64_t Auditor::scratch_bytes(std::span<const kernels::ExpertKernels> layers, std::size_t n_workers,
+                                     std::size_t n_rows, std::size_t top_k, std::size_t n_nodes) {
+  std::uint64_t executor = 0, answer = 0;
+  for (const kernels::ExpertKernels& layer : layers) {
+    executor = std::max(executor, kernels::Executor::scratch_bytes(layer, n_workers));
+    const std::uint64_t row = std::uint64_t{layer.shape.d_model} * sizeof(float);
+    answer = std::max(answer, pairs_of_a_piece(layer.shape.d_model) * row);
+  }
+  const std::uint64_t pairs = n_rows * top_k * sizeof(kernels::Pair);  // of a node, and those left beside
+  return executor + 2 * (answer + n_rows) + (n_nodes + 1) * pairs;
 }
 
 // ---- which pairs ----------------------------------------------------------------------------------------------------
@@ -108,8 +125,7 @@ void Auditor::take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& 
 // ---- there and here -------------------------------------------------------------------------------------------------
 
 std::size_t Auditor::most_pairs(const LegBatch& batch) const {
-  const std::size_t bytes = std::size_t{model_.kernels[batch.layer].shape.d_model} * sizeof(float);
-  return std::clamp<std::size_t>(kMostBytes / bytes, 1, kMostPairs);
+  return pairs_of_a_piece(model_.kernels[batch.layer].shape.d_model);
 }
 
 void Auditor::submit() {

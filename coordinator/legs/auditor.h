@@ -49,6 +49,10 @@ class Auditor {
  public:
   // Pairs of one batch of slots, so that nodes and lanes have room for its reply (docs/wire.md 6).
   static constexpr std::size_t kMostPairs = 128;
+  // Bytes that an auditor of these layers takes at the most for batches of `n_rows` rows: scratch as of a leg's
+  // executor, though its slices are shorter, two answers of a piece, and the pairs of each of `n_nodes` nodes.
+  static std::uint64_t scratch_bytes(std::span<const kernels::ExpertKernels> layers, std::size_t n_workers,
+                                     std::size_t n_rows, std::size_t top_k, std::size_t n_nodes);
 
   // `parallel` and `ops` outlive the auditor.
   Auditor(AuditOptions options, AuditModel model, Parallel& parallel, const kernels::Ops& ops);

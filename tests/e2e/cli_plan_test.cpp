@@ -58,6 +58,24 @@ TEST_F(Plan, NeedsOfANode_AreWhatItThenReserves) {
   node.stop();
 }
 
+// Audits compute beside the host leg, with scratch of their own; where nothing is checked there are none.
+TEST_F(Plan, Audits_AreCountedInTheCoordinatorsNeeds) {
+  NodeProcess node({"--threads", "1"});
+  const auto needs = [&](const Arguments& more) {
+    Arguments flags = {"--node", node.address(), "--threads", "1"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return plan(flags)["legs"][0]["needs_bytes"].get<std::uint64_t>();
+  };
+  const std::uint64_t none = needs({"--audit", "0"}), some = needs({});
+  EXPECT_GT(some, none);
+  EXPECT_EQ(needs({"--audit", "1"}), some) << "of any share as many at once";
+  // Two answers of 128 pairs of 256 floats at the least, and for each row a byte and its pairs.
+  const std::uint64_t more_rows = needs({"--batch", "1024"}) - needs({"--batch", "1024", "--audit", "0"});
+  EXPECT_GE(some - none, 2u * 128 * 256 * sizeof(float));
+  EXPECT_GT(more_rows, some - none);
+  node.stop();
+}
+
 TEST_F(Plan, ANodeThatIsTooSmall_IsToldWithNumbers_AndTheAdviceWorks) {
   const json roomy = [&] {
     NodeProcess node({"--ram", "512M", "--threads", "1"});
