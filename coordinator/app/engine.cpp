@@ -30,6 +30,7 @@
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/legs/out_leg.h"
 #include "coordinator/legs/slab_reader.h"
 #include "coordinator/legs/supervisor.h"
 #include "coordinator/planner/replan.h"
@@ -67,6 +68,28 @@ std::string coordinator_name() {
   return fmt::format("{} pid {}", host.data(), getpid());
 }
 
+// What ends the start says that the set-up is wrong; a node that goes away, or fails, is computed for as it would be
+// later, and tried again. That it was there, and has room for its share, the placement has asked before.
+bool is_loss(const Error& why) {
+  switch (why.code()) {
+    case ErrorCode::kPeerGone:
+    case ErrorCode::kDeadline:
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kBusy:
+    case ErrorCode::kOutOfMemory:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The table without `gone`: nobody but the host is given anything, so that nobody has to be asked.
+legs::OwnerTable table_without(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone,
+                               std::uint64_t epoch) {
+  const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
+  return planner::owners_without(planned, gone, epoch, nobody_holds);
+}
+
 }  // namespace
 
 // In the order in which they depend on each other; destroyed in reverse.
@@ -90,10 +113,11 @@ struct Engine::Parts {
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::unique_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
-  std::vector<std::shared_ptr<legs::NodeSession>> nodes;  // as they were opened; the supervisor has them afterwards
-  std::unique_ptr<kernels::ExpertCard> card;              // with --gpu
-  std::vector<std::shared_ptr<legs::Leg>> legs;           // host first, the card last; a node's holds its session
-  std::unique_ptr<serve::TraceRecorder> trace;            // of --trace; null: nothing below is traced
+  // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
+  std::vector<std::shared_ptr<legs::NodeSession>> nodes;
+  std::unique_ptr<kernels::ExpertCard> card;     // with --gpu
+  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, the card last; a node's holds its session
+  std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
   legs::LegBoard board;
   std::unique_ptr<legs::Backstop> backstop;  // with nodes
   std::unique_ptr<legs::Auditor> auditor;    // with nodes; null: nothing is audited
@@ -111,6 +135,7 @@ struct Engine::Parts {
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
   // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
+  std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
   void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
   Result<legs::OpenedMember> reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop, bool& wrong);
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
@@ -259,10 +284,15 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
     for (std::size_t i = 0; i + 1 < n; ++i) threads.emplace_back(open, i);
     if (n > 0) open(n - 1);
   }
-  for (auto& node : opened) {
-    if (!node->ok()) return node->error();
-    nodes.push_back(std::move(**node));
-    legs.emplace_back(nodes.back(), &nodes.back()->leg());
+  for (std::size_t i = 0; i < n; ++i) {
+    auto& node = *opened[i];
+    if (!node.ok() && !is_loss(node.error())) return node.error();
+    nodes.push_back(node.ok() ? std::move(*node) : nullptr);
+    if (node.ok())
+      legs.emplace_back(nodes.back(), &nodes.back()->leg());
+    else
+      legs.push_back(legs::make_out_leg(placement.owners.leg_name(i + 1), legs::LegKind::kNode, legs::LegState::kLost,
+                                        node.error().text()));
   }
   return {};
 }
@@ -294,7 +324,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
-  const auto first = legs::make_epoch(placement.owners, p.legs);
+  const auto first = p.first_epoch(placement.owners);
   p.dispatcher = std::make_unique<legs::Dispatcher>(legs::DispatcherParts{.epoch = first,
                                                                           .kernels = p.kernels,
                                                                           .top_k = p.experts.top_k,
@@ -320,19 +350,33 @@ std::shared_ptr<legs::Leg> Engine::Parts::as_dispatched(std::shared_ptr<legs::Le
   return std::make_shared<serve::TracedLeg>(std::move(leg), *trace, static_cast<std::uint32_t>(1 + place));
 }
 
+// As planned, or, when nodes were lost while they were loaded, as after a loss: the others know the planned number.
+std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerTable& planned) {
+  std::vector<std::uint8_t> gone(legs.size(), 0);
+  for (std::size_t i = 0; i < nodes.size(); ++i) gone[i + 1] = nodes[i] == nullptr ? 1 : 0;
+  if (std::ranges::count(gone, 1) == 0) return legs::make_epoch(planned, legs);
+  legs::Epoch first{table_without(planned, gone, planned.epoch() + 1), legs, {}};
+  first.acknowledged.assign(legs.size(), planned.epoch());
+  first.legs[0] = as_dispatched(host_leg(first.owners), 0);
+  return std::make_shared<const legs::Epoch>(std::move(first));
+}
+
 void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
   std::vector<legs::Supervisor::Seat> seats;
   for (std::size_t i = 0; i < legs.size(); ++i) {
     const bool node = i > 0 && i <= nodes.size();
-    seats.push_back({legs[i]->name(), legs[i]->kind(), legs[i], node ? nodes[i - 1] : nullptr});
+    seats.push_back({.name = legs[i]->name(),
+                     .kind = legs[i]->kind(),
+                     .leg = first.legs[i],
+                     .member = node ? nodes[i - 1] : nullptr,
+                     .lost_before = node && nodes[i - 1] == nullptr});
   }
   nodes.clear();
   legs::SupervisorHooks hooks;
   hooks.publish = [this](std::shared_ptr<const legs::Epoch> epoch) { dispatcher->publish(std::move(epoch)); };
   hooks.take_retired = [this] { return dispatcher->take_retired(); };
   hooks.replan = [planned](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
-    const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
-    return planner::owners_without(planned, gone, epoch, nobody_holds);
+    return table_without(planned, gone, epoch);
   };
   hooks.host = [this](const legs::OwnerTable& owners) { return as_dispatched(host_leg(owners), 0); };
   hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,

@@ -26,6 +26,8 @@ class RetrySchedule {
 
   // The node is lost: tried again after a pause.
   void lost(std::size_t node, TimePoint now);
+  // It is being tried: not due before failed() or back().
+  void trying(std::size_t node) { nodes_[node].waits = false; }
   // It was tried in vain.
   void failed(std::size_t node, TimePoint now) { pause(node, now); }
   // It is back, and tried no more until it is lost.

@@ -3,37 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/units.h"
+#include "coordinator/legs/out_leg.h"
 
 namespace terrace::legs {
 namespace {
 
 // Between two looks at the board: a step computes a lost leg's share by itself meanwhile, only less well.
 constexpr std::chrono::milliseconds kLook{50};
-
-// In the place of a leg that is out, so that an epoch holds no session of it: owns nothing and is never asked.
-class OutLeg final : public Leg {
- public:
-  OutLeg(std::string name, LegKind kind, LegState state, std::string why)
-      : name_(std::move(name)), kind_(kind), state_(state), why_(ErrorCode::kPeerGone, std::move(why)) {}
-  const std::string& name() const override { return name_; }
-  LegKind kind() const override { return kind_; }
-  LegState state() const override { return state_; }
-  std::uint64_t experts() const override { return 0; }
-  Result<Ticket> submit(const LegBatch&) override { return why_; }
-  Status collect(Ticket, kernels::SumsView, std::span<std::uint8_t>) override { return why_; }
-  LegCounters counters() const override { return {}; }
-  const Error* why_out() const override { return &why_; }
-
- private:
-  const std::string name_;
-  const LegKind kind_;
-  const LegState state_;
-  const Error why_;
-};
 
 }  // namespace
 
@@ -48,10 +29,21 @@ Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& bo
     place.in_since = last_number_;
     place.acknowledged = first.acknowledged[i];
     place.numbers = {place.acknowledged};
+    if (place.seat.lost_before) begin_without(i);
   }
   live_.push_back({&first, last_number_, first.acknowledged});
   watcher_ = std::thread([this] { watch(); });
   worker_ = std::thread([this] { work(); });
+}
+
+void Supervisor::begin_without(std::size_t leg) {
+  Place& place = places_[leg];
+  place.out = true;
+  place.out_since = Clock::now();
+  place.entry->set_state(LegState::kLost, place.seat.leg->why_out()->text());
+  place.entry->add(&LegCounters::losses, 1);
+  schedule_.lost(leg, place.out_since);
+  hooks_.tell(fmt::format("{}; its experts are computed here until it is back", place.seat.leg->why_out()->text()));
 }
 
 Supervisor::~Supervisor() { stop(); }
@@ -118,7 +110,7 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
   if (place.seat.member) place.seat.member->abandon();
   const std::string why = place.entry->report().reason;
   lost_.push_back({std::exchange(place.seat.member, nullptr), std::move(place.seat.leg)});
-  place.seat.leg = std::make_shared<OutLeg>(place.seat.name, place.seat.kind, state, why);
+  place.seat.leg = make_out_leg(place.seat.name, place.seat.kind, state, why);
   publish();
   const bool comes_back = state == LegState::kLost && place.seat.kind == LegKind::kNode;
   if (comes_back) schedule_.lost(leg, place.out_since);
@@ -154,9 +146,9 @@ void Supervisor::take_retired() {
 void Supervisor::work() {
   std::unique_lock lock(mutex_);
   while (!stop_.stop_requested()) {
-    if (let_go(lock) || forget_one(lock)) continue;
+    if (let_go(lock) || forget_one(lock) || finish_attempt(lock)) continue;
     if (const auto leg = schedule_.due(Clock::now())) {
-      try_node(*leg, lock);
+      begin_attempt(*leg);
       continue;
     }
     const auto next = schedule_.next();
@@ -165,6 +157,8 @@ void Supervisor::work() {
     else
       changed_.wait(lock);
   }
+  lock.unlock();
+  for (Attempt& attempt : attempts_) attempt.thread.join();
 }
 
 bool Supervisor::let_go(std::unique_lock<std::mutex>& lock) {
@@ -196,24 +190,52 @@ bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-void Supervisor::try_node(std::size_t leg, std::unique_lock<std::mutex>& lock) {
+// The node's share is the same whoever else is out meanwhile: what is lost goes to the host (SupervisorHooks::replan).
+void Supervisor::begin_attempt(std::size_t leg) {
   std::vector<std::uint8_t> others_gone = gone();
   others_gone[leg] = 0;
-  const OwnerTable owners = hooks_.replan(others_gone, ++last_number_);
-  lock.unlock();
-  bool wrong = false;
-  auto opened = hooks_.open(leg, owners, stop_.get_token(), wrong);
-  lock.lock();
-  if (stop_.stop_requested()) {
-    if (opened.ok()) lost_.push_back(std::move(*opened));
-    return;
+  schedule_.trying(leg);
+  Attempt& attempt = attempts_.emplace_back(leg, hooks_.replan(others_gone, ++last_number_));
+  try {
+    attempt.thread = std::thread([this, &attempt] { open(attempt); });
+  } catch (const std::system_error& thrown) {  // no thread: later, perhaps
+    attempts_.pop_back();
+    refuse(leg, Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", places_[leg].seat.name, thrown.what())), false);
   }
-  if (!opened.ok()) return refuse(leg, opened.error(), wrong);
-  ask_others(leg, owners, lock);
-  if (stop_.stop_requested())
+}
+
+// By a thread of the attempt's own.
+void Supervisor::open(Attempt& attempt) {
+  bool wrong = false;
+  auto opened = hooks_.open(attempt.leg, attempt.owners, stop_.get_token(), wrong);
+  {
+    const std::lock_guard lock(mutex_);
+    attempt.wrong = wrong;
+    attempt.opened.emplace(std::move(opened));
+  }
+  changed_.notify_all();
+}
+
+bool Supervisor::finish_attempt(std::unique_lock<std::mutex>& lock) {
+  const auto ended = std::ranges::find_if(attempts_, [](const Attempt& attempt) { return attempt.opened.has_value(); });
+  if (ended == attempts_.end()) return false;
+  Attempt attempt = std::move(*ended);
+  attempts_.erase(ended);
+  lock.unlock();
+  attempt.thread.join();
+  lock.lock();
+  Result<OpenedMember>& opened = *attempt.opened;
+  if (!opened.ok()) {
+    refuse(attempt.leg, opened.error(), attempt.wrong);
+    return true;
+  }
+  ask_others(attempt.leg, attempt.owners, lock);
+  // An audit of what it answered before it was lost may have found it wrong meanwhile.
+  if (stop_.stop_requested() || places_[attempt.leg].entry->state() == LegState::kWrong)
     lost_.push_back(std::move(*opened));
   else
-    take_in(leg, std::move(*opened), owners.epoch());
+    take_in(attempt.leg, std::move(*opened), attempt.owners.epoch());
+  return true;
 }
 
 // Those that do not answer go on with the number that they know.
@@ -254,6 +276,7 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
 void Supervisor::refuse(std::size_t leg, const Error& why, bool wrong) {
   Place& place = places_[leg];
   if (!wrong) {
+    if (place.entry->state() == LegState::kWrong) return;  // by an audit, meanwhile: it is tried no more
     schedule_.failed(leg, Clock::now());
     const bool answers = why.code() != ErrorCode::kPeerGone && why.code() != ErrorCode::kDeadline;
     if (answers && std::exchange(place.told_refusal, why.text()) != why.text())

@@ -3,19 +3,20 @@
 //
 // Out      A leg that the board has as lost or wrong, or whose lease the node holds no more, is left out of the next
 //          epoch at once: its experts are the host's, nobody else is given any, so nobody has to be asked.
-// Back     A lost node is tried again with growing pauses, one node at a time, the one that failed last as the last
-//          (retry_schedule.h): a new session, its share of the plan, a canary. Then the legs that stayed acknowledge
-//          the epoch's number, as far as they answer, and it is published. A wrong node is not tried: it stays out
-//          until the coordinator is started again.
-// Threads  Two of its own. One watches and publishes and never waits for a node; the other opens sessions, ends those
-// of
-//          lost nodes, and makes all other calls. The functions below are for the owner.
+// Back     A lost node is tried again with growing pauses (retry_schedule.h): a new session, its share of the plan, a
+//          canary. Several are opened side by side, so that one that answers nothing holds up no other. Then the legs
+//          that stayed acknowledge the epoch's number, as far as they answer, and it is published. A wrong node is not
+//          tried: it stays out until the coordinator is started again.
+// Threads  Two of its own, and one for each node while it is opened. One watches and publishes and never waits for a
+//          node; the other ends sessions of lost nodes and makes all calls to those that are there. The functions below
+//          are for the owner.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -57,6 +58,8 @@ class Supervisor {
     LegKind kind = LegKind::kHost;
     std::shared_ptr<Leg> leg;
     std::shared_ptr<Member> member;  // of a node; else null
+    // A node that was lost before there was a first epoch: `leg` says why (out_leg.h), and the epoch has it out.
+    bool lost_before = false;
   };
 
   // seats: the legs of the epoch `first`, in its order, which was published already. The board outlives the supervisor.
@@ -92,20 +95,33 @@ class Supervisor {
     std::string told_refusal;            // why the node was not taken back, as it was told last
   };
 
+  // A node that is being opened.
+  struct Attempt {
+    Attempt(std::size_t of_leg, OwnerTable table) : leg(of_leg), owners(std::move(table)) {}
+    std::size_t leg;
+    OwnerTable owners;
+    bool wrong = false;
+    std::optional<Result<OpenedMember>> opened;  // once it has ended
+    std::thread thread;
+  };
+
   void watch();
   void work();
+  void open(Attempt& attempt);
   // Under the lock.
+  void begin_without(std::size_t leg);
   void look_for_losses();
   bool is_judged_by_board(const Place& place) const;
   void take_out(std::size_t leg, LegState state);
   void publish();
   void take_retired();
   std::vector<std::uint8_t> gone() const;
+  void begin_attempt(std::size_t leg);
   // Under the lock, which they give up while a node is asked.
-  // These two: whether there was anything to do.
+  // These three: whether there was anything to do.
   bool let_go(std::unique_lock<std::mutex>& lock);
   bool forget_one(std::unique_lock<std::mutex>& lock);
-  void try_node(std::size_t leg, std::unique_lock<std::mutex>& lock);
+  bool finish_attempt(std::unique_lock<std::mutex>& lock);
   void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);
@@ -122,6 +138,7 @@ class Supervisor {
   std::vector<LiveEpoch> live_;     // published and not yet retired
   std::vector<EpochRef> retired_;   // the worker lets them go: with the last that has it a session ends
   std::vector<OpenedMember> lost_;  // likewise
+  std::list<Attempt> attempts_;     // the worker's; each stays where it is while its thread runs
 
   std::thread watcher_, worker_;  // last: they use all others
 };

@@ -1,6 +1,6 @@
-// What goes wrong with a node before the work begins is one clear sentence that names it and exit code 1, within a
-// bounded time; from then on it changes no token. Nodes that are left, and nodes whose coordinator died, serve the next
-// one.
+// What is wrong with a node before its share travels is one clear sentence that names it and exit code 1, within a
+// bounded time; from then on it changes no token and ends nothing. Nodes that are left, and nodes whose coordinator
+// died, serve the next one.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -236,17 +236,28 @@ constexpr test::RandomModel kManyBytes = {.d_model = 1024, .experts = 32, .ff = 
 
 class NodeFailureDuringWeights : public testing::TestWithParam<int> {};  // the signal
 
-TEST_P(NodeFailureDuringWeights, OneErrorNamesTheNodeAndTheLane) {
+TEST_P(NodeFailureDuringWeights, SameTokensWithTheOtherNode_AndTheReasonNamesNodeAndLane) {
   const test::TempDir dir;
   test::make_random_model(kManyBytes, dir / "big.gguf");
-  NodeProcess node;
-  const std::string everything = node.address() + "=0-31";
-  Process coordinator(generate(dir / "big.gguf", {node.address()}, {"--share", everything, "--prompt", "ab"}));
+  NodeProcess node, other;
+  const std::vector<std::string> prompt = {"--prompt", "ab", "--max-tokens", "4", "--json"};
+  std::vector<std::string> shared = prompt;
+  shared.insert(shared.end(), {"--share", node.address() + "=0-23," + other.address() + "=24-31"});
+  Process coordinator(generate(dir / "big.gguf", {node.address(), other.address()}, shared));
   ASSERT_TRUE(Watch(node.address()).until_session([](const auto& status, const auto& session) {
     return status.memory_used > 0 || session.epoch != 0;
   }));
   node.kill(GetParam());
-  expect_one_error(coordinator.wait(kHang), node.address(), "the node is lost (weights lane)");
+  const Outcome alone = run_program(generate(dir / "big.gguf", {}, prompt));
+  const Outcome outcome = coordinator.wait(kHang);
+  const nlohmann::json leg = expect_same_tokens(outcome, alone);
+  ASSERT_FALSE(leg.is_null());
+  EXPECT_EQ(leg["state"], "lost");
+  EXPECT_EQ(leg["losses"], 1);
+  EXPECT_EQ(leg["experts"], 0);
+  EXPECT_EQ(leg["reason"].get<std::string>().find(node.address() + ": the node is lost (weights lane)"), 0u) << leg;
+  EXPECT_GT(nlohmann::json::parse(outcome.out)["legs"][2]["pairs"], 0) << "the other node has its share";
+  other.stop();
 }
 INSTANTIATE_TEST_SUITE_P(Signals, NodeFailureDuringWeights, testing::Values(SIGKILL, SIGSTOP),
                          [](const auto& test) { return test.param == SIGKILL ? "Killed" : "Stopped"; });

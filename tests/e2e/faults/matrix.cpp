@@ -39,6 +39,8 @@ const char* name(Phase phase) {
       return "DuringDecode";
     case Phase::kWeights:
       return "DuringWeights";
+    case Phase::kLoad:
+      return "DuringLoad";
     case Phase::kIdle:
       return "WhileIdle";
   }

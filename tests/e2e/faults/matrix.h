@@ -31,9 +31,10 @@ enum class Phase : std::uint8_t {
   kPrompt,   // a reply to a prompt batch is under way
   kDecode,   // a reply to a decode batch is under way
   kWeights,  // the node, which was lost, is back and takes slabs while tokens are made
+  kLoad,     // the node takes its slabs for the first time, before there is anything to ask
   kIdle,     // nothing is asked: the next request finds it so
 };
-inline constexpr std::array kAllPhases = {Phase::kPrompt, Phase::kDecode, Phase::kWeights, Phase::kIdle};
+inline constexpr std::array kAllPhases = {Phase::kPrompt, Phase::kDecode, Phase::kWeights, Phase::kLoad, Phase::kIdle};
 
 struct Cell {
   FaultKind fault = FaultKind::kKilled;

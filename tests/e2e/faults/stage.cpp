@@ -49,7 +49,6 @@ Stage::Stage(const Cell& cell) : cell_(cell), model_(tiny_model()) {
     std::filesystem::permissions(security_.secret_file, std::filesystem::perms::owner_read);
   }
   start_node();
-  open_engine();
 }
 
 void Stage::start_node() {
@@ -65,7 +64,9 @@ void Stage::start_node() {
   relay_ = std::make_unique<Relay>(node_->address(), node_->data_port());
 }
 
-void Stage::open_engine() {
+void Stage::load() {
+  // What the node finds wrong in its copy travels from us.
+  if (cell_.fault == FaultKind::kWrongHash && cell_.phase == Phase::kLoad) change_the_nodes_copy();
   app::ModelOptions options = options_of(model_);
   options.security = security_;
   options.nodes = {relay_->address()};
@@ -137,7 +138,8 @@ void Stage::strike(bool held) {
       deed = Relay::Deed::kVersion;
       break;
     case FaultKind::kWrongHash:
-      if (cell_.phase != Phase::kWeights) lose_node();  // what it holds in memory is right: it has to read again
+      // What it holds in memory is right: it has to read again.
+      if (cell_.phase != Phase::kWeights && cell_.phase != Phase::kLoad) lose_node();
       break;
     case FaultKind::kOutOfMemory:
       node_->process().limit_memory(0);

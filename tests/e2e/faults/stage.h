@@ -20,8 +20,10 @@ namespace terrace::test {
 
 class Stage {
  public:
-  // Everything up: the node holds its share, nothing has been asked.
+  // The node is up, with the relay before it.
   explicit Stage(const Cell& cell);
+  // The coordinator too, and the node holds its share, unless it was lost meanwhile; nothing has been asked.
+  void load();
   // Ends coordinator and node in order; the test fails where the node does not end, or was not clean before.
   ~Stage();
 
@@ -44,7 +46,6 @@ class Stage {
 
  private:
   void start_node();
-  void open_engine();
   void change_the_nodes_copy();
 
   const Cell cell_;

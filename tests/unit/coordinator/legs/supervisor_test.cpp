@@ -9,6 +9,8 @@
 #include <set>
 #include <type_traits>
 
+#include "coordinator/legs/out_leg.h"
+
 namespace terrace::legs {
 namespace {
 
@@ -78,7 +80,7 @@ class World {
     const std::uint16_t at_;
   };
 
-  World() {
+  explicit World(bool without_box1 = false) {
     for (std::uint16_t leg = 0; leg < kNames.size(); ++leg)
       board.entry(kNames[leg], leg == 0 ? LegKind::kHost : LegKind::kNode).set_experts(2);
     std::vector<Supervisor::Seat> seats = {
@@ -87,8 +89,14 @@ class World {
       const auto session = std::make_shared<Session>(*this, leg);
       seats.push_back({kNames[leg], LegKind::kNode, {session, &session->leg()}, session});
     }
+    if (without_box1) {
+      seats[kBox1].leg =
+          make_out_leg(kNames[kBox1], LegKind::kNode, LegState::kLost, "box1:9000: the node is lost (weights lane)");
+      seats[kBox1].member.reset();
+      seats[kBox1].lost_before = true;
+    }
     first_ = std::make_shared<const Epoch>(
-        Epoch{table({0, 0, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
+        Epoch{table({0, std::uint8_t{without_box1}, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
     published.push_back(first_);
     supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses);
   }
@@ -321,8 +329,63 @@ TEST(Supervisor, LossWhileAnotherNodeIsBeingOpened_IsPublishedAtOnce) {
   EXPECT_EQ(world.epoch(2).owners.n_slabs(0), 6u);
   world.note([&] { world.let_go = true; });
   ASSERT_TRUE(world.until_published(5));
-  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox2), 0u) << "the first is back before the second";
   EXPECT_EQ(world.epoch(4).owners.n_slabs(0), 2u);
+}
+
+TEST(Supervisor, NodeThatAnswersNothing_HoldsUpNoOtherThatComesBack) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 1; }));
+  world.lose(kBox2);
+  ASSERT_TRUE(world.until_published(4)) << "the second waits for the first";
+  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox2), 2u);
+  EXPECT_EQ(world.epoch(3).owners.n_slabs(kBox1), 0u);
+  world.note([&] { world.let_go = true; });
+  ASSERT_TRUE(world.until_published(5));
+  EXPECT_EQ(world.epoch(4).owners.n_slabs(kBox1), 2u);
+  EXPECT_EQ(world.look([&] { return world.tried; }), (std::vector<std::uint16_t>{kBox1, kBox2})) << "each tried once";
+}
+
+TEST(Supervisor, SeveralBackAtOnce_AreOpenedSideBySide) {
+  World world;
+  world.note([&] { world.attempts = {{kBox1, {{.until_stopped = true}}}, {kBox2, {{.until_stopped = true}}}}; });
+  world.lose(kBox1);
+  world.lose(kBox2);
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 2; })) << "one waits for the other";
+  world.note([&] { world.let_go = true; });
+  ASSERT_TRUE(world.until([&] { return world.published.back()->owners.n_slabs(0) == 2; }));
+  EXPECT_EQ(world.told(kBox1).counters.rejoins + world.told(kBox2).counters.rejoins, 2u);
+}
+
+// What it answered before it was lost is checked while it is being taken back.
+TEST(Supervisor, NodeFoundWrongWhileItIsBeingOpened_StaysOut) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.tried.size() == 1; }));
+  world.board.entry(kNames[kBox1], LegKind::kNode).set_state(LegState::kWrong, "box1:9000: other bits");
+  world.note([&] { world.let_go = true; });
+  world.lose(kBox2);  // this one comes back, after the first would have been taken in
+  ASSERT_TRUE(
+      world.until([&] { return world.published.back()->owners.n_slabs(kBox2) == 2 && world.tried.size() > 1; }));
+  EXPECT_EQ(world.look([&] { return world.published.back()->owners.n_slabs(kBox1); }), 0u);
+  EXPECT_EQ(world.told(kBox1).state, LegState::kWrong);
+}
+
+TEST(Supervisor, NodeLostBeforeTheFirstEpoch_IsTriedUntilItIsBack) {
+  World world(/*without_box1=*/true);
+  EXPECT_EQ(world.look([&] { return world.lines.at(0); }),
+            "box1:9000: the node is lost (weights lane); its experts are computed here until it is back");
+  EXPECT_EQ(world.epoch(0).owners.n_slabs(0), 4u);
+  ASSERT_TRUE(world.until_published(2));
+  const Epoch back = world.epoch(1);
+  EXPECT_EQ(back.owners.n_slabs(kBox1), 2u);
+  EXPECT_EQ(back.owners.n_slabs(0), 2u);
+  ASSERT_TRUE(world.until([&] { return world.lines.size() == 2; }));
+  EXPECT_EQ(world.told(kBox1).state, LegState::kOk);
+  EXPECT_EQ(world.told(kBox1).counters.losses, 1u);
+  EXPECT_EQ(world.told(kBox1).counters.rejoins, 1u);
 }
 
 TEST(Supervisor, LostSession_EndsWhenItsLastEpochIsRetired) {
