@@ -35,6 +35,7 @@ has() {
     netem) in_network "$link; tc qdisc add dev a0 root netem delay 1ms" ;;
     mount) in_network "mount -t tmpfs -o size=64k none /mnt" ;;
     user-mount) unshare --user --map-root-user --mount true ;;
+    landlock) python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(444, None, 0, 1) <= 0)' ;;
     throttle) [ -w /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device ] && loops ;;
     ipv6) [ -e /proc/net/if_inet6 ] && grep -q ' lo$' /proc/net/if_inet6 ;;
     dev-full) [ -w /dev/full ] ;;

@@ -116,6 +116,7 @@ struct NodeStatus {
   std::string waiting;     // "block" or "spin then park"
   std::string cpu_choice;  // why these, for people
   std::vector<NodeCardStatus> cards;
+  std::vector<std::string> confinement;  // which rights the node's process has given up, for people
   std::vector<NodeSessionStatus> sessions;
 };
 

@@ -91,6 +91,7 @@ TEST(Status, Json_HasTheNamedKeys) {
                      {"pinned", "boolean"},
                      {"waiting", "string"},
                      {"cpu_choice", "string"},
+                     {"confinement", "array"},
                      {"sessions", "array"}});
   EXPECT_EQ(got["listen"], node.address());
   EXPECT_EQ(got["state"], "ok");
@@ -99,6 +100,7 @@ TEST(Status, Json_HasTheNamedKeys) {
   const std::string table = run_terrace({"status", "--node", node.address()}).out;
   EXPECT_NE(table.find(node.address() + "  ok  terrace-node 0."), std::string::npos) << table;
   EXPECT_NE(table.find("no sessions"), std::string::npos);
+  EXPECT_NE(table.find("rights  no new privileges; no capabilities"), std::string::npos) << table;
   node.stop();
 }
 

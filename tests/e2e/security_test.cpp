@@ -1,7 +1,13 @@
 // Credentials through the real programs: who gets in, what the others are told, what is listened on, what is logged.
 #include <gmock/gmock.h>
+#include <linux/landlock.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 #include "tests/e2e/support/cli.h"
 #include "tests/e2e/support/node_process.h"
@@ -32,6 +38,9 @@ class Security : public ::testing::Test {
     EXPECT_EQ(run.out, "");
     EXPECT_EQ(std::ranges::count(run.err, '\n'), 1) << run.err;
     return run.err;
+  }
+  static Arguments flags_of(const security::SecurityOptions& files) {
+    return {"--cert", files.certificate, "--key", files.key, "--ca", files.authority};
   }
   const TempDir dir_;
 };
@@ -172,9 +181,90 @@ TEST_F(Security, ModelOutsideTheModelDirectory_IsRefusedThroughLinksToo) {
   node.stop();
 }
 
-TEST_F(Security, Node_CanGainNoRights) {
+// Each of its threads, for each has rights of its own.
+TEST_F(Security, Node_HasNoCapabilitiesAndCanGainNoRights) {
   NodeProcess node;
-  EXPECT_THAT(read_file("/proc/" + std::to_string(node.process().pid()) + "/status"), HasSubstr("NoNewPrivs:\t1\n"));
+  std::size_t threads = 0;
+  const std::string tasks = "/proc/" + std::to_string(node.process().pid()) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    const std::string status = read_file(task.path() / "status");
+    SCOPED_TRACE(status);
+    EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1\n"));
+    for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+      EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t0000000000000000\n"));
+    ++threads;
+  }
+  EXPECT_GT(threads, 2u);
+  node.stop();
+}
+
+// What the kernel holds it to is told, in the log and by `status`.
+TEST_F(Security, Node_TellsWhichRightsItGaveUp) {
+  const long landlock = ::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION);
+  NodeProcess node;
+  const json told = run_terrace_json({"status", "--json", "--node", node.address()})["confinement"];
+  ASSERT_EQ(told.size(), 3u) << told;
+  EXPECT_EQ(told[0], "no new privileges");
+  EXPECT_THAT(told[1].get<std::string>(), StartsWith("no capabilities"));
+  EXPECT_THAT(told[2].get<std::string>(),
+              StartsWith(landlock > 0 ? "opens no file but its own" : "files not restricted: no Landlock here"));
+  EXPECT_THAT(node.process().err(), HasSubstr(told[2].get<std::string>()));
+  node.stop();
+}
+
+// Certificates that are replaced by links to files elsewhere are what a running node would open: without Landlock it
+// takes them, and says "read again".
+TEST_F(Security, Node_OpensNoFileBeyondItsOwn) {
+  if (::syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) <= 0)
+    GTEST_SKIP() << "this kernel has no Landlock";
+  const TempDir elsewhere;
+  const TestAuthority authority;
+  const auto own = authority.options(dir_, "node", {.usage = "serverAuth"});
+  const auto other = authority.options(elsewhere, "node", {.usage = "serverAuth"});
+  NodeProcess node(flags_of(own));
+  for (const auto& [mine, theirs] : {std::pair(own.certificate, other.certificate), std::pair(own.key, other.key)}) {
+    std::filesystem::remove(mine);
+    std::filesystem::create_symlink(theirs, mine);
+  }
+  const Arguments client = flags_of(authority.options(dir_, "desk", {.usage = "clientAuth"}));
+  run_terrace(with({"status", "--node", node.address()}, client));
+  node.stop();
+  EXPECT_THAT(node.process().err(), AllOf(HasSubstr("Permission denied; going on with the certificate read before"),
+                                          Not(HasSubstr("certificate read again"))));
+}
+
+// ---- certificates out of their time
+// -----------------------------------------------------------------------------------
+
+TEST_F(Security, OwnCertificateOutOfItsTime_EndsBothProgramsAndSaysSo) {
+  using std::chrono::hours;
+  const TestAuthority authority;
+  const struct {
+    std::chrono::seconds begins, ends;
+    const char* says;
+  } cases[] = {{-hours(48), -hours(24), "certificate has expired"},
+               {hours(24), hours(48), "certificate is not yet valid"}};
+  for (const auto& c : cases) {
+    const auto server = authority.options(dir_, "node", {.usage = "serverAuth", .begins = c.begins, .ends = c.ends});
+    const auto client = authority.options(dir_, "desk", {.usage = "clientAuth", .begins = c.begins, .ends = c.ends});
+    const Outcome node = run_program(with({program("terrace-node"), "--listen", "127.0.0.1:0"}, flags_of(server)));
+    EXPECT_EQ(node.exit_code, kFailure);
+    EXPECT_THAT(node.err, AllOf(StartsWith("terrace-node: " + server.certificate.string()), HasSubstr(c.says)));
+    EXPECT_THAT(error_of(with({"status", "--node", "127.0.0.1:1"}, flags_of(client))),
+                AllOf(StartsWith("terrace: " + client.certificate.string()), HasSubstr(c.says)));
+  }
+}
+
+// It was valid when the node began. Nobody but time can end it, so that this test waits for some seconds.
+TEST_F(Security, NodesCertificateThatEndsWhileItRuns_IsToldAsACertificateOrAClock) {
+  const TestAuthority authority;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+  NodeProcess node(flags_of(authority.options(dir_, "node", {.usage = "serverAuth", .ends = std::chrono::seconds(5)})));
+  const Arguments status =
+      with({"status", "--node", node.address()}, flags_of(authority.options(dir_, "desk", {.usage = "clientAuth"})));
+  std::this_thread::sleep_until(end);
+  EXPECT_THAT(error_of(status), AllOf(HasSubstr(node.address() + ": its certificate is not one that we trust"),
+                                      HasSubstr("certificate or clock?")));
   node.stop();
 }
 

@@ -1,6 +1,7 @@
 #include "tier_node/app/node.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <sys/utsname.h>
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -92,6 +94,7 @@ void log_start(const NodeInfo& node, const Machine& machine, const Budget& budge
   log.info("memory budget {} ({})", format_size(budget.bytes), budget.why);
   warn_of_budget(budget, log);
   log.info("{}", node.cpus.describe());
+  log.info("rights: {}", fmt::join(node.confinement, "; "));
 }
 
 Status self_check(const Machine& machine, const Logger& log) {
@@ -170,6 +173,30 @@ Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& address
   return exposer;
 }
 
+// The model's folder, of each shard where links lead, certificates that may be replaced, and the cache of manifests.
+FileNeeds file_needs(const NodeOptions& options, const std::filesystem::path& cache_dir) {
+  FileNeeds needs;
+  if (options.card.gpu) needs.all_because = "the driver of --gpu opens files of its own";
+  needs.read = system_files();
+  std::error_code ignored;
+  const auto read_folder_of = [&](const std::filesystem::path& file) {
+    if (file.empty()) return;
+    needs.read.push_back(std::filesystem::absolute(file, ignored).parent_path());
+    needs.read.push_back(std::filesystem::weakly_canonical(file, ignored).parent_path());
+  };
+  for (const auto& file : {options.security.certificate, options.security.key, options.security.authority})
+    read_folder_of(file);
+  if (options.model.empty()) return needs;
+  if (options.model_dir.empty())
+    read_folder_of(options.model);
+  else
+    needs.read.push_back(options.model_dir);
+  if (cache_dir.empty()) return needs;
+  std::filesystem::create_directories(cache_dir, ignored);  // that it cannot be is told when it is to be used
+  needs.write.push_back(cache_dir);
+  return needs;
+}
+
 const char* what_coordinators_need(const security::Credentials* credentials) {
   if (credentials == nullptr) return "no credentials";
   return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
@@ -214,10 +241,12 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
-  give_up_privileges();
+  // Before rights are given up: secrets may be another user's, and names are looked up by files of the system.
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::string> confinement,
+                           give_up_privileges(file_needs(options, cache_dir)));
   // Before memory is counted: where a card's memory is the host's, both are one budget.
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
   const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
@@ -232,6 +261,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto pool, Pool::create(cpus));
   TERRACE_ASSIGN_OR_RETURN(NodeInfo node, describe(machine, ops, cpus));
   if (card.card) node.card = card.card->facts();
+  node.confinement = confinement;
   log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
