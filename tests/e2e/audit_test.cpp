@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/generation.h"
 #include "coordinator/legs/dispatcher.h"
+#include "coordinator/sampler/grammar/grammar.h"
 #include "coordinator/serve/scheduler/scheduler.h"
 #include "tests/e2e/support/gate_run.h"
 #include "tests/e2e/support/node_in_process.h"
@@ -69,6 +71,16 @@ class WrongNode : public testing::Test {
   static const GateRun& without_nodes() {
     static const GateRun run = test::gate_run(test::gate_options(), kPrompt, kTokens);
     return run;
+  }
+  static std::unique_ptr<serve::Scheduler> scheduler_of(app::Engine& engine) {
+    serve::SchedulerOptions scheduling;
+    scheduling.slots = 3;
+    return must(serve::Scheduler::make({.trunk = engine.trunk(),
+                                        .tokenizer = *must(engine.tokenizer()),
+                                        .ops = engine.ops(),
+                                        .parallel = engine.parallel(),
+                                        .board = &engine.board()},
+                                       scheduling));
   }
   // Of the run's only node.
   static const test::LegWork& node_of(const GateRun& run) { return run.legs.back(); }
@@ -138,19 +150,82 @@ TEST_F(WrongNode, GenerateStream_ExitsWith1AndOneLineOnStderr) {
   EXPECT_NE(outcome.err.find("not certain from position"), std::string::npos) << outcome.err;
 }
 
+// ---- the other commands ---------------------------------------------------------------------------------------------
+
+TEST_F(WrongNode, Chat_ExitsWith1AndOneLineOnStderr) {
+  right_batches = 100;
+  const test::Outcome outcome =
+      test::run_program(test::terrace({"chat", "--quiet", "--model", test::demo_model().string(), "--node",
+                                       node_->address(), "--audit", "0.015625", "--max-tokens", "200"}),
+                        "Tell me a story about a penguin named Momo.\n");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("not certain"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(outcome.out.empty()) << "what was said is seen";
+}
+
+// Chunks that may be wrong are computed again: nobody has seen their sums.
+TEST_F(WrongNode, Score_IsThatOfARunWithoutNodes) {
+  right_batches = 20;
+  const test::TempDir dir;
+  std::string ids = "[1";
+  for (int id = 2; id <= 160; ++id) ids += "," + std::to_string(id * 7);
+  test::write_file(dir / "ids", ids + "]");
+  std::vector<std::string> command = {
+      "score", "--model", test::demo_model().string(), "--ids", (dir / "ids").string(), "--chunk", "16"};
+  const test::Outcome alone = test::run_program(test::terrace(command));
+  command.insert(command.end(), {"--node", node_->address(), "--audit", "0.0625"});
+  const test::Outcome outcome = test::run_program(test::terrace(command));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, alone.out);
+  EXPECT_NE(outcome.err.find("computes wrong"), std::string::npos) << outcome.err;
+}
+
+// What was measured with it is measured again without it.
+TEST_F(WrongNode, Bench_GoesOnWithoutTheNode) {
+  right_batches = 20;
+  const test::Outcome outcome = test::run_program(
+      test::terrace({"bench", "--model", test::demo_model().string(), "--node", node_->address(), "--audit", "0.0625",
+                     "--threads", "1", "-p", "8", "-n", "16", "-r", "2", "-o", "json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("computes wrong"), std::string::npos) << outcome.err;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_GT(rows[1]["tokens_per_second"], 0);
+  EXPECT_EQ(rows[1]["legs"][1]["state"], "wrong");
+}
+
+// A grammar's state goes back with its tokens.
+TEST_F(WrongNode, UnderAServer_AReplyBoundByAGrammarIsThatOfARunWithoutNodes) {
+  right_batches = 120;
+  const auto answer = [](app::ModelOptions model, std::uint64_t& roll_backs) {
+    model.streams = 8;
+    const auto engine = must(app::Engine::open(model, Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
+    serve::Request request = test::request_for(kPrompt, 120);
+    request.streamed = false;
+    request.grammar = must(sampler::Grammar::from_gbnf("root ::= ([a-f] [a-z] [g-z] \" \")+"));
+    const auto heard = std::make_shared<test::Heard>();
+    const auto scheduler = scheduler_of(*engine);
+    must(scheduler->submit(std::move(request), heard));
+    EXPECT_TRUE(heard->wait_for_end());
+    EXPECT_FALSE(heard->error()) << heard->error()->text();
+    roll_backs = scheduler->status().counters.roll_backs;
+    return heard->answer();
+  };
+  std::uint64_t none = 0, one = 0;
+  const auto expected = answer(test::gate_options(), none);
+  EXPECT_EQ(answer(options(1.0 / 64), one), expected);
+  EXPECT_GE(expected.tokens.size(), 60u);
+  EXPECT_EQ(none, 0u);
+  EXPECT_EQ(one, 1u);
+}
+
 TEST_F(WrongNode, UnderAServer_RepliesNotStreamedAreRightAndAStreamedOneSaysWhereItIsNot) {
   right_batches = 300;
   app::ModelOptions model = options(1.0 / 64);
   model.streams = 8;
   const auto engine = must(app::Engine::open(model, Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}})));
-  serve::SchedulerOptions scheduling;
-  scheduling.slots = 3;
-  const auto scheduler = must(serve::Scheduler::make({.trunk = engine->trunk(),
-                                                      .tokenizer = *must(engine->tokenizer()),
-                                                      .ops = engine->ops(),
-                                                      .parallel = engine->parallel(),
-                                                      .board = &engine->board()},
-                                                     scheduling));
+  const auto scheduler = scheduler_of(*engine);
   std::vector<std::shared_ptr<test::Heard>> heard;
   for (const bool streamed : {false, true, false}) {
     serve::Request request = test::request_for(kPrompt, 120);
