@@ -71,9 +71,9 @@ std::size_t expect_greedy(const json& got, const json& greedy, double gap) {
 }
 
 json run_case(const json& prompt, const std::filesystem::path& model, const Arguments& flags) {
-  Arguments arguments = {"generate",     "--quiet",      "--json",
-                         "-m",           model.string(), "--prompt",
-                         prompt["text"], "--max-tokens", std::to_string(prompt["greedy"]["tokens"].size())};
+  const std::string n = std::to_string(prompt["greedy"]["tokens"].size());
+  Arguments arguments = {"generate", "--quiet",      "--json",       "-m", model.string(),
+                         "--prompt", prompt["text"], "--max-tokens", n};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return run_terrace_json(arguments);
 }
@@ -90,15 +90,19 @@ TEST(Float64Greedy, TinyModels_F32Activations_EveryTokenEqual) {
   }
 }
 
+// The first steps of each prompt, since f32 activations take much longer than quantised ones.
 TEST(Float64Greedy, DemoModel_F32Activations_EqualUpToAGapOf1e3) {
+  constexpr std::size_t kSteps = 16;
   const json cases = read_json(data_dir() / "demo" / "cases.json")["cases"];
   std::size_t compared = 0;
-  for (const auto& [name, prompt] : cases.items()) {
-    SCOPED_TRACE(name);
+  for (json prompt : cases) {
+    SCOPED_TRACE(prompt["text"]);
+    json& tokens = prompt["greedy"]["tokens"];
+    if (tokens.size() > kSteps) tokens.erase(tokens.begin() + kSteps, tokens.end());
     compared +=
         expect_greedy(run_case(prompt, demo_model(), {"--activations", "f32", "--kv", "f32"}), prompt["greedy"], 1e-3);
   }
-  EXPECT_EQ(compared, 351u) << "no gap is below 1e-3, so every step counts";
+  EXPECT_EQ(compared, 7 * kSteps + 15) << "no gap is below 1e-3, so every step counts";
 }
 
 // The first token of every prompt is compared too where its own gap is large enough.

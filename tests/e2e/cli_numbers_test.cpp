@@ -5,12 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 
 #include "common/base/program_options.h"
 #include "tests/e2e/support/cli.h"
+#include "tests/e2e/support/command_here.h"
 
 namespace terrace::test {
 namespace {
@@ -63,34 +66,56 @@ bool is_allowed(const std::string& option, const std::string& value) {
   return (option == "presence-penalty" || option == "frequency-penalty") && value == "-1";
 }
 
+using Variables = std::map<std::string, std::string>;
+
+// Each value for each option goes through the command in this process, which is main() without its start; every option
+// meets some of the values in a process of its own too, from each source. terrace-node has few options and is not
+// linked here: processes alone, with more of the values.
 class CliNumbers : public ::testing::TestWithParam<std::string> {
  protected:
   bool is_node() const { return GetParam() == kNodeProgram; }
   Arguments command() const {
     return is_node() ? Arguments{program(kNodeProgram)} : Arguments{program("terrace"), GetParam()};
   }
-  std::string value(const Number& number, const std::string& bad) const {
+  static std::string value(const Number& number, const std::string& bad) {
     return number.placeholder == "HOST:PORT" ? "127.0.0.1:" + bad : bad;
+  }
+  // Whether the `option`-th option meets the `value`-th value in a process.
+  bool in_process_of_its_own(std::size_t option, std::size_t value) const {
+    return value % (is_node() ? 3 : std::size(kBad)) == option % (is_node() ? 3 : std::size(kBad));
   }
 
   // A run that ends soon even if the value were taken: its model is not there, and that is another exit code.
-  Outcome run(const Arguments& variables, Arguments more) const {
-    Arguments all = command();
-    if (GetParam() != "status") more.insert(more.end(), {"--model", "nowhere.gguf"});
-    all.insert(all.end(), more.begin(), more.end());
-    return run_in(dir_.path(), variables, all);
+  Arguments with_no_model(Arguments arguments) const {
+    if (GetParam() != "status") arguments.insert(arguments.end(), {"--model", "nowhere.gguf"});
+    return arguments;
   }
+  Outcome run(const Variables& variables, const Arguments& more) const {
+    Arguments all = command();
+    for (const std::string& argument : with_no_model(more)) all.push_back(argument);
+    Arguments settings;
+    for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
+    return run_in(dir_.path(), settings, all);
+  }
+  // The same in this process. Nothing is left of it: it ends before it opens anything.
+  Outcome run_here(const Variables& variables, const Arguments& more) const {
+    Arguments all = with_no_model(more);
+    all.insert(all.begin(), GetParam());
+    return run_command_here(all, Environment(variables));
+  }
+
   static void expect_refused(const Outcome& run, const std::string& name, const std::string& value) {
     EXPECT_EQ(run.exit_code, kUsage) << run.err;
     EXPECT_EQ(run.out, "");
     // What is found where it is used comes behind the note of the file that was read.
     std::string told = run.err;
-    if (told.find("options read from mine.toml\n") < told.find('\n')) told.erase(0, told.find('\n') + 1);
+    const std::size_t note = told.find("mine.toml\n");
+    if (note != std::string::npos && note < told.find('\n')) told.erase(0, told.find('\n') + 1);
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << run.err;
     EXPECT_THAT(told, ::testing::AllOf(::testing::StartsWith("terrace"), ::testing::HasSubstr(name),
                                        ::testing::HasSubstr(value)));
   }
-  void expect_allowed(const Arguments& variables, const Arguments& flags, const Number& number,
+  void expect_allowed(const Variables& variables, const Arguments& flags, const Number& number,
                       const std::string& value) const {
     Arguments all = flags;
     all.push_back("--print-config");
@@ -98,61 +123,82 @@ class CliNumbers : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(shown.exit_code, 0) << shown.err;
     EXPECT_THAT(shown.out, ::testing::HasSubstr(fmt::format("{} = {}", number.option, value)));
   }
+
+  // Gives every option every value by `give`, which returns variables and flags; `name_of`: how errors call the option.
+  template <class Give, class NameOf>
+  void expect_each_refused(Give give, NameOf name_of) const {
+    const std::vector<Number> numbers = numbers_of(command());
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      for (std::size_t j = 0; j < std::size(kBad); ++j) {
+        const Number& number = numbers[i];
+        const std::string bad = kBad[j];
+        SCOPED_TRACE(number.option + ": " + bad);
+        const auto [variables, flags] = give(number, value(number, bad));
+        if (is_allowed(number.option, bad)) {
+          expect_allowed(variables, flags, number, bad);
+          continue;
+        }
+        if (!is_node()) expect_refused(run_here(variables, flags), name_of(number), bad);
+        if (in_process_of_its_own(i, j)) expect_refused(run(variables, flags), name_of(number), bad);
+      }
+  }
+  std::string write_config(const std::string& line) const {
+    write_file(dir_ / "mine.toml", line);
+    return (dir_ / "mine.toml").string();
+  }
   const TempDir dir_;
 };
 
+using Given = std::pair<Variables, Arguments>;
+
 TEST_P(CliNumbers, ByFlag) {
-  for (const Number& number : numbers_of(command()))
-    for (const char* const bad : kBad) {
-      const std::string flag = fmt::format("--{}={}", number.option, value(number, bad));
-      SCOPED_TRACE(flag);
-      if (is_allowed(number.option, bad))
-        expect_allowed({}, {flag}, number, bad);
-      else
-        expect_refused(run({}, {flag}), number.placeholder == "HOST:PORT" ? "" : "--" + number.option, bad);
-    }
+  expect_each_refused(
+      [](const Number& number, const std::string& value) {
+        return Given{{}, {fmt::format("--{}={}", number.option, value)}};
+      },
+      [](const Number& number) { return number.placeholder == "HOST:PORT" ? "" : "--" + number.option; });
 }
 
 TEST_P(CliNumbers, ByVariable) {
-  for (const Number& number : numbers_of(command()))
-    for (const char* const bad : kBad) {
-      std::string name = "TERRACE_" + number.option;
-      for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
-      const std::string variable = name + "=" + value(number, bad);
-      SCOPED_TRACE(variable);
-      if (is_allowed(number.option, bad)) expect_allowed({variable}, {}, number, bad);
+  const auto variable = [](const Number& number) {
+    std::string name = "TERRACE_" + number.option;
+    for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    return name;
+  };
+  expect_each_refused(
+      [&](const Number& number, const std::string& value) {
+        return Given{{{variable(number), value}}, {}};
+      },
       // A list's variable and an address are looked at where they are used: named as the option is.
-      else
-        expect_refused(run({variable}, {}), number.placeholder.size() <= 4 ? name : "", bad);
-    }
+      [&](const Number& number) { return number.placeholder.size() <= 4 ? variable(number) : ""; });
 }
 
 TEST_P(CliNumbers, ByConfigurationFile) {
-  for (const Number& number : numbers_of(command()))
-    for (const char* const bad : kBad) {
-      const std::string line = fmt::format("{} = \"{}\"\n", number.option, value(number, bad));
-      SCOPED_TRACE(line);
-      write_file(dir_ / "mine.toml", line);
-      const Arguments config = {"--config", "mine.toml"};
-      if (is_allowed(number.option, bad))
-        expect_allowed({}, config, number, bad);
-      else
-        expect_refused(run({}, config), number.placeholder.size() <= 4 ? "mine.toml:1: " + number.option : "", bad);
-    }
+  expect_each_refused(
+      [&](const Number& number, const std::string& value) {
+        return Given{{}, {"--config", write_config(fmt::format("{} = \"{}\"\n", number.option, value))}};
+      },
+      [](const Number& number) { return number.placeholder.size() <= 4 ? "mine.toml:1: " + number.option : ""; });
 }
 
 // As TOML's own numbers, which know NaN and infinity and end at 2^63 - 1.
 TEST_P(CliNumbers, ByConfigurationFile_AsTomlNumbers) {
-  for (const Number& number : numbers_of(command())) {
+  const char* const bad_numbers[] = {"-1", "nan", "inf", "-9223372036854775808", kTwoTo63};
+  const std::vector<Number> numbers = numbers_of(command());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const Number& number = numbers[i];
     if (number.placeholder == "HOST:PORT") continue;
-    for (const char* const bad : {"-1", "nan", "inf", "-9223372036854775808", kTwoTo63}) {
-      const std::string line = fmt::format("{} = {}\n", number.option, bad);
+    for (std::size_t j = 0; j < std::size(bad_numbers); ++j) {
+      const std::string bad = bad_numbers[j], line = fmt::format("{} = {}\n", number.option, bad);
       SCOPED_TRACE(line);
-      write_file(dir_ / "mine.toml", line);
-      if (std::string(bad) == "-1" && is_allowed(number.option, bad))
-        expect_allowed({}, {"--config", "mine.toml"}, number, bad);
-      else
-        expect_refused(run({}, {"--config", "mine.toml"}), number.placeholder == "N,..." ? "" : "mine.toml:1: ", "");
+      const Arguments flags = {"--config", write_config(line)};
+      const std::string where = number.placeholder == "N,..." ? "" : "mine.toml:1: ";
+      if (bad == "-1" && is_allowed(number.option, bad)) {
+        expect_allowed({}, flags, number, bad);
+        continue;
+      }
+      if (!is_node()) expect_refused(run_here({}, flags), where, "");
+      if (is_node() || i % std::size(bad_numbers) == j) expect_refused(run({}, flags), where, "");
     }
   }
 }

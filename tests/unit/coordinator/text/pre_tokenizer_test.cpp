@@ -98,7 +98,7 @@ TEST(PreTokenizer, Names_AreUniqueAndUnknownOnesNotFound) {
 }
 
 TEST(PreTokenizer, MegabytesOfOneKind_AreCut) {
-  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
   for (const char* name : {"gpt-2", "default", "qwen2"}) {
     const PreTokenizer pre = made(name);
     EXPECT_EQ(ends_of(pre, std::string(kBytes, 'a')).size(), 1u) << name;

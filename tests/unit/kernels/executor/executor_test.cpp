@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/unit/kernels/cpu/isa_names.h"
@@ -119,16 +120,17 @@ TEST_F(LayerTest, AnyNumberOfWorkers_SameBits) {
   }
 }
 
-// The first item begins only when the last has ended, or, since that may wait for the first, after many yields.
+// The first item begins only when the last has ended, or, since that may wait for the first, after a while.
 class LateFirstItem final : public Parallel {
  public:
   std::size_t n_workers() const override { return pool_.n_workers(); }
   void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override { run_in_order(n_items, fn); }
   void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
-    constexpr int kYields = 2000;
+    constexpr std::chrono::milliseconds kWhile{20};
     std::atomic<bool> last_ended = false;
     pool_.run(n_items, [&](std::size_t item, std::size_t worker) {
-      for (int i = 0; item == 0 && i < kYields && !last_ended; ++i) std::this_thread::yield();
+      const auto end = std::chrono::steady_clock::now() + kWhile;
+      while (item == 0 && !last_ended && std::chrono::steady_clock::now() < end) std::this_thread::yield();
       fn(item, worker);
       if (item + 1 == n_items) last_ended = true;
     });

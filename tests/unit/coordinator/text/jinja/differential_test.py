@@ -22,7 +22,7 @@ except ImportError:
     sys.exit(77)
 
 SEED = 4711
-CASES = 4000
+CASES = 1500
 
 CONTEXT = {
     "messages": [

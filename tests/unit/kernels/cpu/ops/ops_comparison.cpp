@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -225,15 +226,26 @@ Difference compare_quantize_row(const Ops& a, const Ops& b, Random& random) {
 
 }  // namespace
 
-std::vector<std::string> compare_tables(const Ops& reference, const Ops& candidate, std::uint32_t seed) {
-  using Compare = Difference (*)(const Ops&, const Ops&, Random&);
-  constexpr Compare kChecks[] = {compare_elementwise, compare_rms_norm,  compare_rope,
-                                 compare_all_finite,  compare_add_fixed, compare_from_fixed,
-                                 compare_stores,      compare_attention, compare_quantize_row};
+std::vector<std::string> compare_tables(const Ops& reference, const Ops& candidate, std::uint32_t seed,
+                                        std::string_view operation) {
+  struct Check {
+    Difference (*compare)(const Ops&, const Ops&, Random&);
+    std::vector<std::string_view> operations;
+  };
+  const Check checks[] = {{compare_elementwise, {"exp", "silu", "silu_mul", "add", "largest"}},
+                          {compare_rms_norm, {"rms_norm"}},
+                          {compare_rope, {"rope"}},
+                          {compare_all_finite, {"all_finite"}},
+                          {compare_add_fixed, {"add_fixed"}},
+                          {compare_from_fixed, {"from_fixed"}},
+                          {compare_stores, {"store_k", "store_v", "storable"}},
+                          {compare_attention, {"attend", "attend_splits"}},
+                          {compare_quantize_row, {"quantize_row"}}};
   std::vector<std::string> differences;
-  for (const Compare compare : kChecks) {
+  for (const Check& check : checks) {
+    if (!operation.empty() && std::ranges::count(check.operations, operation) == 0) continue;
     Random random(seed);
-    if (Difference found = compare(reference, candidate, random); !found.empty()) differences.push_back(found);
+    if (Difference found = check.compare(reference, candidate, random); !found.empty()) differences.push_back(found);
   }
   return differences;
 }

@@ -39,7 +39,8 @@ class PlantedWrongOp : public testing::TestWithParam<Planted> {};
 TEST_P(PlantedWrongOp, IsCaught) {
   Ops wrong = test::scalar_ops();
   GetParam().plant(wrong);
-  EXPECT_THAT(test::compare_tables(test::scalar_ops(), wrong, kSeed), ElementsAre(StartsWith(GetParam().operation)));
+  const std::string_view operation = GetParam().operation;
+  EXPECT_THAT(test::compare_tables(test::scalar_ops(), wrong, kSeed, operation), ElementsAre(StartsWith(operation)));
 }
 
 void sum_in_one_chain(const float* x, const float* w, std::size_t n, float eps, float* y) {
