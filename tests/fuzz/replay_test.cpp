@@ -13,7 +13,12 @@ namespace terrace::fuzz {
 namespace {
 
 constexpr std::uint64_t kSeed = 4711;
-constexpr int kMutations = 20'000;
+// Most where the address sanitizer sees what goes wrong.
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kMutations = 12'000;
+#else
+constexpr int kMutations = 5'000;
+#endif
 constexpr std::size_t kLargest = 1 << 16;
 
 using Bytes = std::vector<std::byte>;

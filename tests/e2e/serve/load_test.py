@@ -13,7 +13,7 @@ import server
 import support
 
 CLIENTS = 64
-SECONDS = float(os.environ.get("TERRACE_TEST_LOAD_SECONDS", "8"))
+SECONDS = float(os.environ.get("TERRACE_TEST_LOAD_SECONDS", "5"))
 SEED = 20261130
 PROMPTS = ["Once upon a time", "The dog", "Lily went to the park", "One day", "Tom had a red ball", "A big bear"]
 TOKENS = 24
