@@ -26,6 +26,8 @@ case "${1:-}" in
 esac
 
 jobs=$(nproc)
+# One more than processors: many tests of whole programs wait, for a node that says nothing or a limit that is told.
+test_jobs=$((jobs + 1))
 log_dir=build/test-logs
 mkdir -p "$log_dir"
 timings=()
@@ -80,7 +82,7 @@ run_tests() {
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   local arguments=(--test-dir "build/$preset" --output-on-failure --no-label-summary)
   rm -f "$list"
-  ctest "${arguments[@]}" -j "$jobs" --no-tests=error "$@" && return 0
+  ctest "${arguments[@]}" -j "$test_jobs" --no-tests=error "$@" && return 0
   cp "$list" "$log_dir/$preset.failed-beside-others" || return 1
   cp "$list" "$log_dir/$preset.failed-alone"
   [ "$(wc -l <"$list")" -lt 20 ] || return 1  # so many: no matter of a busy machine
