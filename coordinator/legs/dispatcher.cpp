@@ -106,7 +106,7 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
     LegWork& work = seats[i];
     work.leg = next->legs[i].get();
     work.account = &account_of(*work.leg);
-    has_nodes_ = has_nodes_ || work.leg->by_range();
+    has_nodes_ = has_nodes_ || (work.leg->by_range() && next->owners.n_slabs(i) > 0);
     work.account->entry->set_experts(next->owners.n_slabs(i));
     work.account->told = work.leg->state();
     work.account->entry->set_state(work.account->told,

@@ -126,8 +126,9 @@ class Dispatcher final : public RoutedExperts {
   };
 
   Flight& oldest() { return flights_[oldest_]; }
-  Flight& begin_flight(const RoutedRows& routed);
+
   // submit()
+  Flight& begin_flight(const RoutedRows& routed);
   void adopt(std::shared_ptr<const Epoch> next);
   Account& account_of(const Leg& leg);
   void quantise(const RoutedRows& routed, Flight& flight);
@@ -180,7 +181,7 @@ class Dispatcher final : public RoutedExperts {
   const Waiting waiting_;
 
   std::shared_ptr<const Epoch> epoch_;  // of the step
-  bool has_nodes_ = false;
+  bool has_nodes_ = false;              // that own experts
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;
   std::vector<std::uint32_t> expert_start_;  // [n_experts + 1], scratch of sort_pairs()
