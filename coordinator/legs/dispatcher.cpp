@@ -70,6 +70,7 @@ std::vector<std::shared_ptr<const Epoch>> Dispatcher::take_retired() {
 }
 
 void Dispatcher::begin_step() {
+  TERRACE_CHECK(n_flights_ == 0, "a step begins before the one before it has ended");
   ++step_;
   if (auditor_ != nullptr) auditor_->begin_step(step_);
   if (!has_published_.load(std::memory_order_acquire)) return;
@@ -92,7 +93,6 @@ Dispatcher::Account& Dispatcher::account_of(const Leg& leg) {
 
 // Legs that leave take their last look at the wire here: nobody polls them after this.
 void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
-  TERRACE_CHECK(n_flights_ == 0, "a step begins before the one before it has ended");
   for (LegWork& work : flights_[0].work) {
     if (holds(*next, work.leg)) continue;
     work.leg->retire();
