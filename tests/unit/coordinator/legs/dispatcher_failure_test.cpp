@@ -101,6 +101,21 @@ class DispatcherFailure : public testing::Test {
   std::unique_ptr<Dispatcher> made_;
 };
 
+// The order of events: batches to all nodes, the host's own work in slices, answers.
+TEST_F(DispatcherFailure, NobodyFails_EveryNodeHasItsBatchAndTheHostHasComputedBeforeAnAnswerIsTaken) {
+  std::string events;
+  first_->events = second_->events = &events;
+  host_->set_between_slices([&] {
+    events += 'h';
+    dispatcher().progress();  // answers may come: they wait
+  });
+  first_->answer_after = second_->answer_after = 1us;
+  expect_same_sums(rows(1, 600));
+  EXPECT_TRUE(events.starts_with("ssh")) << events;
+  EXPECT_GT(events.find('t'), events.rfind('h')) << events;
+  EXPECT_EQ(std::ranges::count(events, 's'), 2) << events;
+}
+
 TEST_F(DispatcherFailure, NobodyFails_TheBackstopReadsNothing) {
   const std::size_t before = backstop_.reader->reads;
   for (std::uint32_t layer = 0; layer < 3; ++layer) expect_same_sums(rows(layer, 4 + layer));
