@@ -122,7 +122,9 @@ TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
     for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
     ASSERT_TRUE(spread.submit(steps[0]->view).ok());
     for (std::size_t i = 1; i <= steps.size(); ++i) {
-      if (i < steps.size()) ASSERT_TRUE(spread.submit(steps[i]->view).ok());
+      if (i < steps.size()) {
+        ASSERT_TRUE(spread.submit(steps[i]->view).ok());
+      }
       ASSERT_TRUE(spread.collect(sums[i - 1].view(), sums[i - 1].failed).ok());
     }
   };
