@@ -176,25 +176,27 @@ TEST_P(DataServerWaiting, DecodeBatch_OvertakesThePromptBetweenItsSlices) {
   EXPECT_EQ(answer(bulk, prompt, *session, prompt_sequence), prompt.expected(model_));
 }
 
-TEST(SliceLimit, HasThePairsThatTakeTheTime_GrowsByHalfAndIsCutAtOnce) {
+TEST(SliceLimit, HasThePairsThatTakeTheTime_GrowsByHalfAndForgetsOneSlowSlice) {
   SliceLimit limit;
   EXPECT_EQ(limit.pairs(), SliceLimit::kFirstPairs);
   limit.took(16, SliceLimit::kMost / 2);  // room for 32
   EXPECT_EQ(limit.pairs(), 24u);
-  limit.took(24, SliceLimit::kMost / 2);
+  limit.took(24, SliceLimit::kMost / 2);  // for 48
   EXPECT_EQ(limit.pairs(), 36u);
-  limit.took(36, 3 * SliceLimit::kMost);
+  limit.took(36, 3 * SliceLimit::kMost);  // held up, perhaps
+  EXPECT_EQ(limit.pairs(), 48u);
+  limit.took(48, 4 * SliceLimit::kMost);  // twice: it takes longer now
   EXPECT_EQ(limit.pairs(), 12u);
   limit.took(12, SliceLimit::kMost);
   EXPECT_EQ(limit.pairs(), 12u);
-  limit.took(12, 1000 * SliceLimit::kMost);
+  for (int i = 0; i < 2; ++i) limit.took(12, 1000 * SliceLimit::kMost);
   EXPECT_EQ(limit.pairs(), SliceLimit::kLeastPairs);
   for (int i = 0; i < 100; ++i) limit.took(limit.pairs(), std::chrono::nanoseconds(0));  // a clock that stands
   EXPECT_EQ(limit.pairs(), kernels::Executor::kMaxPairsPerSlice);
-  limit.took(5, SliceLimit::kMost / 2);  // a batch's last few pairs
+  for (int i = 0; i < 2; ++i) limit.took(5, SliceLimit::kMost / 2);  // batches' last few pairs
   EXPECT_EQ(limit.pairs(), kernels::Executor::kMaxPairsPerSlice);
-  limit.took(5, SliceLimit::kMost);
-  EXPECT_EQ(limit.pairs(), 5u);
+  for (int i = 0; i < 2; ++i) limit.took(10, SliceLimit::kMost);
+  EXPECT_EQ(limit.pairs(), 10u);
 }
 
 }  // namespace
