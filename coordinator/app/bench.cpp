@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/console.h"
@@ -23,6 +24,8 @@
 #include "coordinator/app/engine.h"
 #include "coordinator/app/leg_report.h"
 #include "coordinator/app/model_options.h"
+#include "coordinator/app/prompt_limits.h"
+#include "coordinator/legs/dispatcher.h"
 #include "coordinator/planner/prediction_file.h"
 #include "coordinator/serve/scheduler/batcher.h"
 
@@ -127,6 +130,7 @@ struct Run {
   const Engine& engine;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
+  std::size_t batch = 0;                                    // rows of a prompt's steps
   std::optional<planner::StatedPrediction> predicted = {};  // by the plan file
 
   // Tokens a second that the plan said for such a test; nothing where it said none: another prompt, another depth.
@@ -136,6 +140,14 @@ struct Run {
     if (predicted->prompt_rows == 0 || r.test.n_prompt % predicted->prompt_rows != 0 || r.test.n_prompt > 512)
       return std::nullopt;
     return predicted->prompt;
+  }
+  // Whether the test's steps run as two halves.
+  bool in_halves(const BenchResult& r) const {
+    const std::size_t rows = r.test.n_gen != 0 ? 1 : std::min<std::size_t>(r.test.n_prompt, batch);
+    return arch::in_halves(engine.made_of().trunk, r.test.n_gen != 0, rows, engine.dispatcher().computes_elsewhere());
+  }
+  std::vector<PromptLimit> limits(const BenchResult& r) const {
+    return predicted ? prompt_limits(r, engine.board().report(), *predicted) : std::vector<PromptLimit>();
   }
   std::optional<double> share(const BenchResult& r) const {
     if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
@@ -167,6 +179,11 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
     if (const auto predicted = run.prediction(r)) row["predicted_tokens_per_second"] = *predicted;
     row["predicted_at"] = run.predicted->date;
   }
+  row["overlap"] = run.in_halves(r) ? "halves" : "whole";
+  if (const auto limits = run.limits(r); !limits.empty()) {
+    row["prompt_limits"] = to_json(limits);
+    row["share_of_least_limit"] = r.tokens_per_second / std::max(least(limits)->tokens_per_second, 1e-9);
+  }
   row["commit"] = commit();
   return row;
 }
@@ -189,6 +206,15 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
         print_out("  {:<7} {:>9.2f} tok/s, measured {:>9.2f}: {:.3f} of it\n", r.test.name(), *predicted,
                   r.tokens_per_second, r.tokens_per_second / std::max(*predicted, 1e-9));
   }
+  for (const BenchResult& r : results)
+    if (run.in_halves(r)) print_out("\n{}: steps run as two halves\n", r.test.name());
+  bool heading = false;
+  for (const BenchResult& r : results)
+    if (const auto limits = run.limits(r); !limits.empty()) {
+      if (!std::exchange(heading, true))
+        print_out("\ntok/s if only one thing had to be done, links as the plan has them:\n");
+      print_out("{}", to_text(r, limits));
+    }
   if (run.bandwidth)
     print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
 }
@@ -250,7 +276,7 @@ Status run_all_streams(const Options& o, const std::vector<BenchTest>& tests, co
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
-  Run run{engine, engine.parallel().n_workers(), std::nullopt};
+  Run run{engine, engine.parallel().n_workers(), std::nullopt, o.model.batch};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }

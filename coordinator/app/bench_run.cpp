@@ -234,7 +234,8 @@ Result<BenchResult> run_test(Engine& engine, const BenchTest& test, const BenchO
   result.tokens_per_second_stddev = spread.stddev;
   std::uint64_t wire = 0;
   for (const legs::LegCounters& counters : result.counters) wire += counters.bytes_sent + counters.bytes_received;
-  result.wire_bytes_per_token = static_cast<double>(wire) / (double{1} * test.tokens() * options.repeats);
+  result.measured_tokens = std::uint64_t{test.tokens()} * options.repeats;
+  result.wire_bytes_per_token = static_cast<double>(wire) / static_cast<double>(result.measured_tokens);
   return result;
 }
 

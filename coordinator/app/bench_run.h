@@ -51,6 +51,7 @@ struct BenchResult {
   BenchTest test;
   double tokens_per_second = 0;  // mean of the repeats
   double tokens_per_second_stddev = 0;
+  std::uint64_t measured_tokens = 0;        // of all repeats
   double weight_bytes_per_token = 0;        // read by the steps, all legs together
   std::vector<legs::LegCounters> counters;  // [legs] of the measured parts of all repeats; weight_bytes_sent: so far
   double wire_bytes_per_token = 0;          // both directions, all legs, without weights

@@ -59,6 +59,21 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
   return names;
 }
 
+// What docs/adr/0025 makes of the options.
+std::string overlap_note(const arch::TrunkOptions& trunk) {
+  switch (trunk.overlap) {
+    case arch::Overlap::kOn:
+      return "every step of two rows and more runs as two halves (--overlap on)";
+    case arch::Overlap::kOff:
+      return "every step runs whole (--overlap off)";
+    case arch::Overlap::kAuto:
+      break;
+  }
+  return fmt::format("prompts of {} rows and more run as two halves, steps of several streams {}",
+                     2 * arch::kLeastPromptPart,
+                     trunk.decode_in_halves ? "too, for the plan says that it pays" : "whole");
+}
+
 // Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
 constexpr std::chrono::milliseconds kRejoinCall{5'000};
 
@@ -438,6 +453,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
                 p.cpus.n_threads == 1 ? "" : "s", kernels::name(p.ops.isa));
   TERRACE_ASSIGN_OR_RETURN(const std::string kernels_used, kernel_names(p.file, p.cpu, options.isa));
   p.notes.print("kernels: {}", kernels_used);
+  if (p.dispatcher->computes_elsewhere()) p.notes.print("overlap: {}", overlap_note(p.trunk_options));
   p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;

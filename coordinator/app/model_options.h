@@ -12,6 +12,7 @@
 #include "common/base/result.h"
 #include "common/base/units.h"
 #include "common/security/credentials.h"
+#include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/auditor.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
@@ -38,6 +39,7 @@ struct ModelOptions {
   std::filesystem::path trace;         // of steps by leg; empty: none
   double audit = legs::kDefaultAudit;  // of what nodes compute: AuditOptions::fraction; 0: none
   std::uint32_t streams = 1;           // sequences that may be open at once
+  arch::Overlap overlap = arch::Overlap::kAuto;
   bool quiet = false;
   bool json = false;
 };

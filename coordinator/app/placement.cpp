@@ -14,6 +14,7 @@
 #include "coordinator/planner/card_share.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/plan_file.h"
+#include "coordinator/planner/prediction_file.h"
 #include "coordinator/planner/share.h"
 #include "kernels/cuda/experts/open.h"
 
@@ -57,6 +58,7 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   trunk.isa = options.isa;
   trunk.activations = options.activations;
   trunk.shift = experts.shift;
+  trunk.overlap = options.overlap;
   return trunk;
 }
 
@@ -86,6 +88,10 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   TERRACE_ASSIGN_OR_RETURN(manifest::ModelExperts experts, manifest::find_experts(file));
   TERRACE_ASSIGN_OR_RETURN(Owners owners, read_owners(file, options, experts));
   arch::TrunkOptions trunk = trunk_options(options, experts);
+  if (!options.plan.empty()) {
+    TERRACE_ASSIGN_OR_RETURN(const auto stated, planner::read_prediction(options.plan));
+    trunk.decode_in_halves = stated && stated->decode_halves_pay;
+  }
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());
   TERRACE_ASSIGN_OR_RETURN(arch::ModelInfo info, arch::describe(file, trunk));

@@ -66,8 +66,10 @@ void print_payers(const ProbeResult& probe, const planner::Outlook& outlook) {
 
 void explain_step(const char* what, const ProbeResult& probe, const StepPrediction& step) {
   const std::size_t width = name_width(probe.measured);
-  print_out("\n{}: a step of {:.3f} ms = trunk {:.3f} + dispatching {:.3f} + layers {:.3f} + beyond the terms {:.3f}\n",
-            what, ms(step.step), ms(step.trunk), ms(step.dispatch), ms(step.layers), ms(step.whole));
+  print_out(
+      "\n{}: a step of {:.3f} ms = trunk {:.3f} + dispatching {:.3f} + layers {:.3f} + beyond the terms {:.3f}{}\n",
+      what, ms(step.step), ms(step.trunk), ms(step.dispatch), ms(step.layers), ms(step.whole),
+      step.hidden > 0 ? fmt::format(" - hidden by the other half {:.3f}", ms(step.hidden)) : "");
   print_out("  a layer, means\n");
   print_out("  {:<{}}  {:>7}  {:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>6}\n", "leg", width, "experts",
             "rows", "compute us", "trip us", "bytes out", "back", "wire us", "read us", "last");

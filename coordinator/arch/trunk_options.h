@@ -1,6 +1,7 @@
 // What a trunk is made with besides the file; the same for every architecture.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,11 +13,27 @@
 
 namespace terrace::arch {
 
+// Whether a step's rows go through the layers as two halves, so that one's trunk is computed while the experts of the
+// other are (docs/adr/0025). The bits are the same.
+enum class Overlap : std::uint8_t {
+  kAuto,  // by the rule
+  kOn,    // every step of two rows and more
+  kOff,
+};
+inline constexpr const char* kOverlapNames[] = {"auto", "on", "off"};
+inline const char* name(Overlap overlap) { return kOverlapNames[static_cast<std::size_t>(overlap)]; }
+
+// Rows of half a prompt at the least, by the rule: so many share each reading of the trunk's weights and of a chosen
+// expert's that a second one is paid by what it hides. Kernels take rows in tiles of at most 16.
+inline constexpr std::size_t kLeastPromptPart = 32;
+
 struct TrunkOptions {
   std::uint32_t context = 0;  // positions a stream can hold; 0: the model's own, which is also the most
   kernels::KvType kv = kernels::KvType::kF16;
   std::uint32_t max_rows = 512;  // of one step, 1..65,536
   std::uint32_t max_streams = 1;
+  Overlap overlap = Overlap::kAuto;
+  bool decode_in_halves = false;    // what the rule says of steps that decode: a plan has found that it pays
   std::uint64_t cache_bytes = 0;    // keys and values of all streams, in whole blocks; 0: what the machine gives
   std::optional<kernels::Isa> isa;  // exactly this one (flag --isa), else the widest of each kernel
   kernels::Activations activations = kernels::Activations::kQuantised;
@@ -26,5 +43,12 @@ struct TrunkOptions {
   kernels::ExpertCard* card = nullptr;
   std::span<std::byte> card_memory = {};
 };
+
+// Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts.
+inline bool in_halves(const TrunkOptions& options, bool decode, std::size_t n_rows, bool elsewhere) {
+  if (options.overlap != Overlap::kAuto) return options.overlap == Overlap::kOn && n_rows > 1;
+  if (!elsewhere) return false;
+  return decode ? options.decode_in_halves && n_rows > 1 : n_rows >= 2 * kLeastPromptPart;
+}
 
 }  // namespace terrace::arch

@@ -95,10 +95,11 @@ bool Auditor::is_chosen(std::uint32_t layer, const kernels::Pair& pair) const {
   return mixed(step_hash_ ^ mixed(place)) < threshold_;
 }
 
-void Auditor::take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& pairs) {
+void Auditor::take(std::size_t place, Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& pairs) {
   if (pairs.empty()) return;
-  if (n_works_ == works_.size()) works_.push_back(std::make_unique<Work>());
-  Work& work = *works_[n_works_];
+  Layer& layer = layers_[place];
+  if (layer.n_works == layer.works.size()) layer.works.push_back(std::make_unique<Work>());
+  Work& work = *layer.works[layer.n_works];
   work.book = book_of(leg.name());
   work.pairs.clear();
   rest_.clear();
@@ -119,7 +120,7 @@ void Auditor::take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& 
   work.batch.ranges = {&work.range, 1};
   work.n_sent = 0;
   for (Piece& piece : work.pieces) piece = {};
-  ++n_works_;
+  ++layer.n_works;
 }
 
 // ---- there and here -------------------------------------------------------------------------------------------------
@@ -128,8 +129,9 @@ std::size_t Auditor::most_pairs(const LegBatch& batch) const {
   return pairs_of_a_piece(model_.kernels[batch.layer].shape.d_model);
 }
 
-void Auditor::submit() {
-  for (std::size_t i = 0; i < n_works_; ++i) submit_next(*works_[i], works_[i]->pieces[0]);
+void Auditor::submit(std::size_t place) {
+  Layer& layer = layers_[place];
+  for (std::size_t i = 0; i < layer.n_works; ++i) submit_next(*layer.works[i], layer.works[i]->pieces[0]);
 }
 
 // The next pairs become `piece`, sent or not.
@@ -150,9 +152,10 @@ void Auditor::submit_next(Work& work, Piece& piece) {
   }
 }
 
-Status Auditor::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  for (std::size_t i = 0; i < n_works_; ++i) {
-    Work& work = *works_[i];
+Status Auditor::collect(std::size_t place, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  Layer& layer = layers_[place];
+  for (std::size_t i = 0; i < layer.n_works; ++i) {
+    Work& work = *layer.works[i];
     // While one piece is compared the next is under way.
     for (std::size_t now = 0; !work.pieces[now].pairs.empty(); now = 1 - now) {
       submit_next(work, work.pieces[1 - now]);
@@ -160,7 +163,7 @@ Status Auditor::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) 
       if (work.pieces[now].ticket) compare(work, work.pieces[now]);
     }
   }
-  n_works_ = 0;
+  layer.n_works = 0;
   const std::optional<Error> wrong = std::exchange(wrong_, std::nullopt);
   if (wrong && options_.fraction < 1) return *wrong;
   return {};

@@ -9,6 +9,7 @@
 //            that means to deceive sees which batches are audits: against that only fraction 1 helps.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "common/base/result.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/leg.h"
+#include "coordinator/legs/routed_experts.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
 
@@ -44,7 +46,8 @@ struct AuditModel {
   std::function<std::string(std::uint32_t layer, std::uint16_t expert)> slab_id;
 };
 
-// One owner thread, the step's. A layer: take() for each node's pairs, submit(), collect().
+// One owner thread, the step's. A layer: take() for each node's pairs, submit(), collect(). Those that are under way at
+// the same time have different places, below kMostLayersOpen.
 class Auditor {
  public:
   // Pairs of one batch of slots, so that nodes and lanes have room for its reply (docs/wire.md 6).
@@ -64,14 +67,14 @@ class Auditor {
   void begin_step(std::uint64_t step);
   // Takes those of `pairs` that are to be checked out of it. `leg` answers range by range; batch: what its batch of
   // this layer has beside pairs. Everything is borrowed until collect() returns, but `pairs`.
-  void take(Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& pairs);
+  void take(std::size_t place, Leg& leg, const LegBatch& batch, std::vector<kernels::Pair>& pairs);
   // Sends what was taken, as far as nodes have room. A node that fails here is heard of in collect().
-  void submit();
+  void submit(std::size_t place);
   // Computes what was taken, adds it into `sums` and `failed` as Leg::collect() does, and compares with the nodes'
   // answers. A node that gives none within its soft limit is late, or lost, and not wrong for that; the sums are
   // complete all the same. kUncertain: a node computed wrong, and is put out (Leg::put_out()); with fraction 1 that is
   // no error, as nothing of it was used.
-  Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status collect(std::size_t place, kernels::SumsView sums, std::span<std::uint8_t> failed);
   // After kUncertain: results of this step and later ones may be wrong.
   std::uint64_t uncertain_since() const { return uncertain_since_; }
   // Of `leg`'s name: since which step nothing of it was checked; 0: never heard of.
@@ -104,6 +107,12 @@ class Auditor {
     Piece pieces[2];
   };
 
+  // What was taken in a layer.
+  struct Layer {
+    std::vector<std::unique_ptr<Work>> works;  // kept for their memory; the first n_works are the layer's
+    std::size_t n_works = 0;
+  };
+
   std::size_t book_of(const std::string& name);
   bool is_chosen(std::uint32_t layer, const kernels::Pair& pair) const;
   void make_due(std::size_t book);
@@ -125,8 +134,7 @@ class Auditor {
   std::uint64_t step_ = 0;
   std::uint64_t step_hash_ = 0;
   std::vector<Book> books_;
-  std::vector<std::unique_ptr<Work>> works_;  // kept for their memory; the first n_works_ are the layer's
-  std::size_t n_works_ = 0;
+  std::array<Layer, kMostLayersOpen> layers_;
   std::vector<kernels::Pair> rest_;                      // scratch of take()
   std::vector<float> ours_, theirs_;                     // [pairs of a piece, d_model]
   std::vector<std::uint8_t> our_failed_, their_failed_;  // [n_rows]

@@ -33,6 +33,7 @@ Dispatcher::Dispatcher(DispatcherParts parts)
       use_(first_owners_.n_layers(), first_owners_.n_experts()),
       latest_(parts.epoch) {
   TERRACE_CHECK(kernels_.size() == first_owners_.n_layers(), "the owner table has other layers");
+  for (std::size_t place = 0; place < flights_.size(); ++place) flights_[place].place = place;
   adopt(std::move(parts.epoch));
 }
 
@@ -69,6 +70,7 @@ std::vector<std::shared_ptr<const Epoch>> Dispatcher::take_retired() {
 }
 
 void Dispatcher::begin_step() {
+  TERRACE_CHECK(n_flights_ == 0, "a step begins before the one before it has ended");
   ++step_;
   if (auditor_ != nullptr) auditor_->begin_step(step_);
   if (!has_published_.load(std::memory_order_acquire)) return;
@@ -91,27 +93,27 @@ Dispatcher::Account& Dispatcher::account_of(const Leg& leg) {
 
 // Legs that leave take their last look at the wire here: nobody polls them after this.
 void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
-  for (LegWork& work : work_) {
-    TERRACE_CHECK(!work.ticket, "a step begins before the one before it has ended");
+  for (LegWork& work : flights_[0].work) {
     if (holds(*next, work.leg)) continue;
     work.leg->retire();
     work.account->before += work.leg->counters();
     work.account->entry->set_experts(0);
     work.account->entry->set_counters(LegCounters(work.account->before) += work.account->extra);
   }
-  work_.clear();
-  work_.resize(next->legs.size());
   has_nodes_ = false;
-  for (std::size_t i = 0; i < work_.size(); ++i) {
-    LegWork& work = work_[i];
+  std::vector<LegWork> seats(next->legs.size());
+  for (std::size_t i = 0; i < seats.size(); ++i) {
+    LegWork& work = seats[i];
     work.leg = next->legs[i].get();
     work.account = &account_of(*work.leg);
-    has_nodes_ = has_nodes_ || work.leg->by_range();
+    has_nodes_ = has_nodes_ || (work.leg->by_range() && next->owners.n_slabs(i) > 0);
     work.account->entry->set_experts(next->owners.n_slabs(i));
-    work.told = work.leg->state();
-    work.account->entry->set_state(work.told, work.leg->why_out() != nullptr ? work.leg->why_out()->text() : "");
+    work.account->told = work.leg->state();
+    work.account->entry->set_state(work.account->told,
+                                   work.leg->why_out() != nullptr ? work.leg->why_out()->text() : "");
     tell_counters(work);
   }
+  for (Flight& flight : flights_) flight.work = seats;
   std::swap(epoch_, next);
   if (next == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -120,24 +122,24 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
 
 // ---- a layer's batches ----------------------------------------------------------------------------------------------
 
-void Dispatcher::take_row_memory() {
+std::shared_ptr<Dispatcher::RowMemory> Dispatcher::take_row_memory() {
   const auto free = std::find_if(row_memories_.begin(), row_memories_.end(),
                                  [](const auto& memory) { return memory.use_count() == 1; });
-  rows_ = free != row_memories_.end() ? *free : row_memories_.emplace_back(std::make_shared<RowMemory>());
+  return free != row_memories_.end() ? *free : row_memories_.emplace_back(std::make_shared<RowMemory>());
 }
 
 // Each row once per class that this layer's gate and up need (docs/numerics.md 2). Rows that stay as they are are
 // copied where a node gets them: it may have to send them after this layer.
-void Dispatcher::quantise(const RoutedRows& routed) {
+void Dispatcher::quantise(const RoutedRows& routed, Flight& flight) {
   const kernels::ExpertKernels& layer = kernels_[routed.layer];
   const std::size_t d_model = layer.shape.d_model;
   const ActivationClass classes[] = {layer.gate_class(), layer.up_class()};
-  rows_ = nullptr;
-  take_row_memory();
+  flight.rows = nullptr;
+  flight.rows = take_row_memory();
   for (std::size_t i = 0; i < 2; ++i) {
     if (i == 1 && classes[1] == classes[0]) continue;
     if (classes[i] == ActivationClass::kF32 && !has_nodes_) continue;
-    std::vector<std::byte>& rows = rows_->rows[static_cast<std::size_t>(classes[i])];
+    std::vector<std::byte>& rows = flight.rows->rows[static_cast<std::size_t>(classes[i])];
     const std::size_t bytes = row_bytes(classes[i], d_model);
     if (rows.size() < bytes * routed.n_rows) rows.resize(bytes * routed.n_rows);
     if (classes[i] == ActivationClass::kF32) {
@@ -149,20 +151,23 @@ void Dispatcher::quantise(const RoutedRows& routed) {
     };
     parallel_.run(routed.n_rows, quantise_row);
   }
+  flight.gate_rows = rows_in(classes[0], routed, flight);
+  flight.up_rows = rows_in(classes[1], routed, flight);
 }
 
-kernels::RowsView Dispatcher::rows_in(ActivationClass activation, const RoutedRows& routed) const {
+kernels::RowsView Dispatcher::rows_in(ActivationClass activation, const RoutedRows& routed,
+                                      const Flight& flight) const {
   kernels::RowsView view;
   view.activation = activation;
-  view.stride = row_bytes(activation, kernels_[routed.layer].shape.d_model);
+  view.stride = row_bytes(activation, flight.d_model);
   view.data = activation == ActivationClass::kF32 && !has_nodes_
                   ? reinterpret_cast<const std::byte*>(routed.rows)
-                  : rows_->rows[static_cast<std::size_t>(activation)].data();
+                  : flight.rows->rows[static_cast<std::size_t>(activation)].data();
   return view;
 }
 
 // A counting sort by expert; rows stay in order. Then each leg's pairs, still by expert.
-void Dispatcher::sort_pairs(const RoutedRows& routed) {
+void Dispatcher::sort_pairs(const RoutedRows& routed, Flight& flight) {
   const OwnerTable& table = epoch_->owners;
   const std::size_t n_pairs = std::size_t{routed.n_rows} * top_k_;
   expert_start_.assign(table.n_experts() + 1, 0);
@@ -175,32 +180,32 @@ void Dispatcher::sort_pairs(const RoutedRows& routed) {
     const std::uint16_t expert = routed.experts[i];
     sorted_[expert_start_[expert]++] = {static_cast<std::uint16_t>(i / top_k_), expert, routed.weights[i]};
   }
-  for (LegWork& work : work_) work.pairs.clear();
+  for (LegWork& work : flight.work) work.pairs.clear();
   const auto owners = table.owners(routed.layer);
-  for (const kernels::Pair& pair : sorted_) work_[owners[pair.expert]].pairs.push_back(pair);
+  for (const kernels::Pair& pair : sorted_) flight.work[owners[pair.expert]].pairs.push_back(pair);
 }
 
-void Dispatcher::cut_ranges(const RoutedRows& routed) {
-  ranges_.clear();
-  const std::uint32_t rows = routed.priority == Priority::kDecode ? routed.n_rows : kPromptRangeRows;
-  for (std::uint32_t first = 0; first < routed.n_rows; first += rows)
-    ranges_.push_back({first, std::min(rows, routed.n_rows - first)});
+void Dispatcher::cut_ranges(Flight& flight) {
+  flight.ranges.clear();
+  const std::uint32_t rows = flight.priority == Priority::kDecode ? flight.n_rows : kPromptRangeRows;
+  for (std::uint32_t first = 0; first < flight.n_rows; first += rows)
+    flight.ranges.push_back({first, std::min(rows, flight.n_rows - first)});
 }
 
-void Dispatcher::open_ranges(LegWork& work) {
-  work.open.assign(ranges_.size(), 1);
-  work.n_open = ranges_.size();
+void Dispatcher::open_ranges(const Flight& flight, LegWork& work) {
+  work.open.assign(flight.ranges.size(), 1);
+  work.n_open = flight.ranges.size();
 }
 
 // The leg gives no answer to what is open: the backstop will.
-void Dispatcher::orphan(LegWork& work, const Error& why) {
+void Dispatcher::orphan(Flight& flight, LegWork& work, const Error& why) {
   work.orphaned = true;
   work.why = why;
   if (work.leg->by_range() && work.ticket) {
     work.leg->abandon(*work.ticket);
     work.ticket.reset();
   }
-  tell_state(work);
+  tell_state(flight, work);
 }
 
 // A suspect leg gets no work until it answers, and one that is out none at all.
@@ -210,74 +215,97 @@ bool Dispatcher::must_skip(LegWork& work) {
   return work.leg->state() != LegState::kOk;
 }
 
-Status Dispatcher::submit_to(std::size_t leg, const RoutedRows& routed) {
-  LegWork& work = work_[leg];
+// All but its pairs.
+LegBatch Dispatcher::batch_of(const Flight& flight, std::size_t leg) const {
+  LegBatch batch;
+  batch.epoch = epoch_->acknowledged[leg];
+  batch.layer = flight.layer;
+  batch.gate_rows = flight.gate_rows;
+  batch.up_rows = flight.up_rows;
+  batch.n_rows = flight.n_rows;
+  batch.ranges = flight.ranges;
+  batch.priority = flight.priority;
+  if (flight.work[leg].leg->by_range()) batch.rows_owner = flight.rows;
+  return batch;
+}
+
+Status Dispatcher::submit_to(std::size_t leg, Flight& flight) {
+  LegWork& work = flight.work[leg];
   if (work.pairs.empty()) return {};
   if (must_skip(work)) {
-    open_ranges(work);
+    open_ranges(flight, work);
     work.account->extra.skipped += 1;
     work.account->extra.pairs += work.pairs.size();
     const Error* why = work.leg->why_out();
-    orphan(work, why != nullptr ? *why : Error(ErrorCode::kDeadline, work.leg->name() + ": has not answered yet"));
+    orphan(flight, work,
+           why != nullptr ? *why : Error(ErrorCode::kDeadline, work.leg->name() + ": has not answered yet"));
     return {};
   }
-  LegBatch batch;
-  batch.epoch = epoch_->acknowledged[leg];
-  batch.layer = routed.layer;
-  batch.gate_rows = gate_rows_;
-  batch.up_rows = up_rows_;
-  batch.n_rows = routed.n_rows;
-  batch.ranges = ranges_;
-  batch.priority = routed.priority;
   if (work.leg->by_range()) {
-    batch.rows_owner = rows_;
-    if (auditor_ != nullptr) auditor_->take(*work.leg, batch, work.pairs);
+    if (auditor_ != nullptr) auditor_->take(flight.place, *work.leg, batch_of(flight, leg), work.pairs);
     if (work.pairs.empty()) return {};
     hedge_tokens_ = std::min(hedge_tokens_ + kHedgesABatch, kMostHedgeTokens);
-    open_ranges(work);
+    open_ranges(flight, work);
   }
+  return hand_out(leg, flight);
+}
+
+// A leg that has room for one batch at a time gets the younger flight's when the older one's has ended.
+Status Dispatcher::hand_out(std::size_t leg, Flight& flight) {
+  LegWork& work = flight.work[leg];
+  LegBatch batch = batch_of(flight, leg);
   batch.pairs = work.pairs;
   auto ticket = work.leg->submit(batch);
+  work.held = !ticket.ok() && ticket.error().code() == ErrorCode::kBusy && &flight != &oldest();
+  if (work.held) return {};
   if (ticket.ok()) {
     work.ticket = *ticket;
     return {};
   }
   if (backstop_ == nullptr) return ticket.error();
-  open_ranges(work);
+  open_ranges(flight, work);
   work.account->extra.pairs += work.pairs.size();
-  orphan(work, ticket.error());
+  orphan(flight, work, ticket.error());
   return {};
 }
 
-Status Dispatcher::submit(const RoutedRows& routed) {
-  for (LegWork& work : work_) {
-    TERRACE_CHECK(!work.ticket, "submit() before collect()");
+Status Dispatcher::submit_held() {
+  for (std::size_t i = 0; i < n_flights_; ++i) {
+    Flight& flight = flights_[(oldest_ + i) % flights_.size()];
+    for (std::size_t leg = 0; leg < flight.work.size(); ++leg)
+      if (flight.work[leg].held) TERRACE_RETURN_IF_ERROR(hand_out(leg, flight));
+  }
+  return {};
+}
+
+Dispatcher::Flight& Dispatcher::begin_flight(const RoutedRows& routed) {
+  TERRACE_CHECK(n_flights_ < flights_.size(), "submit() of a further layer before collect() of the oldest");
+  Flight& flight = flights_[(oldest_ + n_flights_++) % flights_.size()];
+  for (LegWork& work : flight.work) {
     work.n_open = 0;
-    work.late = work.orphaned = work.raced = false;
+    work.late = work.orphaned = work.raced = work.held = false;
     work.hedge = Hedge::kNone;
     work.why.reset();
   }
-  layer_ = routed.layer;
-  n_rows_ = routed.n_rows;
-  d_model_ = kernels_[routed.layer].shape.d_model;
-  quantise(routed);
-  gate_rows_ = rows_in(kernels_[routed.layer].gate_class(), routed);
-  up_rows_ = rows_in(kernels_[routed.layer].up_class(), routed);
-  sort_pairs(routed);
-  cut_ranges(routed);
-  Status status;
-  for (std::size_t i = 1; i <= work_.size(); ++i) {  // nodes first, then the host (leg 0)
-    status = submit_to(i % work_.size(), routed);
-    if (!status.ok()) break;
+  flight.layer = routed.layer;
+  flight.priority = routed.priority;
+  flight.n_rows = routed.n_rows;
+  flight.d_model = kernels_[routed.layer].shape.d_model;
+  return flight;
+}
+
+Status Dispatcher::submit(const RoutedRows& routed) {
+  Flight& flight = begin_flight(routed);
+  quantise(routed, flight);
+  sort_pairs(routed, flight);
+  cut_ranges(flight);
+  for (std::size_t i = 1; i <= flight.work.size(); ++i) {  // nodes first, then the host (leg 0)
+    const Status status = submit_to(i % flight.work.size(), flight);
+    if (!status.ok()) return end_step(status);
   }
-  if (!status.ok()) {
-    const Status discarded = discard();
-    const bool uncertain = !discarded.ok() && discarded.error().code() == ErrorCode::kUncertain;
-    return uncertain ? discarded : status;
-  }
-  if (auditor_ != nullptr) auditor_->submit();
+  if (auditor_ != nullptr) auditor_->submit(flight.place);
   give_backstop_work();  // its slabs are read while own legs compute
-  return status;
+  return {};
 }
 
 }  // namespace terrace::legs

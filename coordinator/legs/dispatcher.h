@@ -2,10 +2,14 @@
 // legs' integer sums (docs/architecture.md, one layer of one step; failure). Placement cannot change a bit: sums are
 // integers, and of each row range of each leg's batch exactly one whole sum is added, the leg's or the backstop's.
 //
+// Two layers' batches may be under way, the halves of a step (RoutedExperts): each is a flight of its own, which ends
+// in the order in which it began. The backstop works for the older one first.
+//
 // A leg that is late, lost or wrong ends no step: its pairs are computed by the backstop. Only where that cannot read
 // the file either, or where there is none, does a step end with an error.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -58,10 +62,12 @@ class Dispatcher final : public RoutedExperts {
   void begin_step() override;
   std::uint64_t step() const override { return step_; }
   std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
+  bool computes_elsewhere() const override { return has_nodes_; }
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
-  // Moves bytes of nodes' batches; for own legs to call between slices.
-  void progress();
+  Status abandon() override;
+  // Own legs call it between slices.
+  void progress() override;
 
   // ---- any thread ---------------------------------------------------------------------------------------------
   // The next step begins with this one. Its legs are the step thread's from now on.
@@ -79,8 +85,9 @@ class Dispatcher final : public RoutedExperts {
   // What is counted for a name, over all its sessions.
   struct Account {
     LegEntry* entry = nullptr;
-    LegCounters before;  // of sessions that have ended
-    LegCounters extra;   // what the dispatcher counts beside the leg
+    LegCounters before;             // of sessions that have ended
+    LegCounters extra;              // what the dispatcher counts beside the leg
+    LegState told = LegState::kOk;  // to the board
   };
   enum class Hedge : std::uint8_t { kNone, kWanted, kRunning, kFailed };
   struct LegWork {
@@ -90,53 +97,74 @@ class Dispatcher final : public RoutedExperts {
     std::optional<Ticket> ticket;
     std::vector<std::uint8_t> open;  // [ranges] 1: its sum is missing. Legs by range, and those that failed
     std::size_t n_open = 0;
+    bool held = false;      // the leg had no room for it beside the older flight's batch
     bool late = false;      // past its soft limit
     bool orphaned = false;  // the leg will not answer: the backstop's sum is the only one to come
     bool raced = false;     // the leg answered beside a hedge
     Hedge hedge = Hedge::kNone;
     std::optional<Error> why;  // it is orphaned
     StepClock::TimePoint wait_from{};
-    LegState told = LegState::kOk;  // to the board
   };
   // The rows of a layer in each class that is needed. Legs may keep one longer than its layer.
   struct RowMemory {
     std::vector<std::byte> rows[kActivationClasses];
   };
+  // A layer from submit() to the end of its collect().
+  struct Flight {
+    std::size_t place = 0;  // in flights_
+    std::uint32_t layer = 0;
+    Priority priority = Priority::kDecode;
+    std::shared_ptr<RowMemory> rows;
+    kernels::RowsView gate_rows, up_rows;
+    std::uint32_t n_rows = 0;
+    std::size_t d_model = 0;
+    std::vector<RowRange> ranges;
+    std::vector<LegWork> work;  // [legs]
+
+    std::size_t range_of(std::uint32_t row) const { return row / ranges[0].count; }
+    bool anything_open() const;
+  };
+
+  Flight& oldest() { return flights_[oldest_]; }
 
   // submit()
+  Flight& begin_flight(const RoutedRows& routed);
   void adopt(std::shared_ptr<const Epoch> next);
   Account& account_of(const Leg& leg);
-  void quantise(const RoutedRows& routed);
-  void take_row_memory();
-  kernels::RowsView rows_in(ActivationClass activation, const RoutedRows& routed) const;
-  void sort_pairs(const RoutedRows& routed);
-  void cut_ranges(const RoutedRows& routed);
-  Status submit_to(std::size_t leg, const RoutedRows& routed);
+  void quantise(const RoutedRows& routed, Flight& flight);
+  std::shared_ptr<RowMemory> take_row_memory();
+  kernels::RowsView rows_in(ActivationClass activation, const RoutedRows& routed, const Flight& flight) const;
+  void sort_pairs(const RoutedRows& routed, Flight& flight);
+  static void cut_ranges(Flight& flight);
+  LegBatch batch_of(const Flight& flight, std::size_t leg) const;
+  Status submit_to(std::size_t leg, Flight& flight);
+  Status hand_out(std::size_t leg, Flight& flight);
+  Status submit_held();
   bool must_skip(LegWork& work);
-  void orphan(LegWork& work, const Error& why);
-  void open_ranges(LegWork& work);
+  void orphan(Flight& flight, LegWork& work, const Error& why);
+  static void open_ranges(const Flight& flight, LegWork& work);
 
   // collect()
-  Status collect_own(kernels::SumsView sums, std::span<std::uint8_t> failed);
-  Status collect_by_range(kernels::SumsView sums, std::span<std::uint8_t> failed);
-  Status poll_legs(kernels::SumsView sums, std::span<std::uint8_t> failed);
-  void take_ready(LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status collect_own(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status collect_by_range(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status poll_legs(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void take_ready(Flight& flight, LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed);
   void leg_is_through(LegWork& work);
-  void judge_limits(StepClock::TimePoint now);
+  void judge_limits(Flight& flight, StepClock::TimePoint now);
   bool spend_token();
+  static bool wants_backstop(const Flight& flight);
   void give_backstop_work();
-  void begin_job(LegWork& work);
+  void give_backstop_work(Flight& flight);
+  void begin_job(Flight& flight, LegWork& work);
   Result<bool> advance_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
   void finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed);
   void drop_job();
   void end_job();
-  void wait(StepClock::TimePoint now);
-  bool anything_open() const;
-  std::size_t range_of(std::uint32_t row) const { return row / ranges_[0].count; }
-  void end_layer();
-  Status audit(kernels::SumsView sums, std::span<std::uint8_t> failed);
-  Status discard();
-  void tell_state(LegWork& work);
+  void wait(Flight& flight, StepClock::TimePoint now);
+  void end_flight();
+  Status audit(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  Status end_step(const Status& why);
+  void tell_state(const Flight& flight, LegWork& work);
   void tell_counters(LegWork& work);
 
   const OwnerTable first_owners_;
@@ -153,25 +181,19 @@ class Dispatcher final : public RoutedExperts {
   const Waiting waiting_;
 
   std::shared_ptr<const Epoch> epoch_;  // of the step
-  bool has_nodes_ = false;
+  bool has_nodes_ = false;              // that own experts
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;
-  std::shared_ptr<RowMemory> rows_;          // the layer's
   std::vector<std::uint32_t> expert_start_;  // [n_experts + 1], scratch of sort_pairs()
   std::vector<kernels::Pair> sorted_;        // all pairs by expert, then row
-  std::vector<LegWork> work_;                // [legs]
+  std::array<Flight, kMostLayersOpen> flights_;
+  std::size_t oldest_ = 0, n_flights_ = 0;  // those under way: from oldest_ on, in a ring
   std::vector<std::unique_ptr<Account>> accounts_;
-  std::vector<RowRange> ranges_;
   std::vector<pollfd> waits_;
   double hedge_tokens_ = kMostHedgeTokens;
 
-  // The layer last submitted, as the backstop needs it.
-  std::uint32_t layer_ = 0;
-  kernels::RowsView gate_rows_, up_rows_;
-  std::uint32_t n_rows_ = 0;
-  std::size_t d_model_ = 0;
-
   // What the backstop computes now.
+  Flight* job_flight_ = nullptr;
   LegWork* job_ = nullptr;
   std::vector<kernels::Pair> job_pairs_;
   std::vector<std::int64_t> job_sums_;  // [n_rows, d_model]

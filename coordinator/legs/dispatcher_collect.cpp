@@ -18,80 +18,88 @@ std::uint64_t us_between(StepClock::TimePoint begin, StepClock::TimePoint end) {
 }  // namespace
 
 Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  TERRACE_CHECK(sums.d_model == d_model_ && failed.size() == n_rows_, "sums of another shape than the rows");
-  std::fill_n(sums.data, n_rows_ * sums.d_model, 0);
-  Status status = collect_own(sums, failed);
-  if (status.ok()) status = collect_by_range(sums, failed);
-  const Status audited = audit(sums, failed);
-  end_layer();
+  TERRACE_CHECK(n_flights_ > 0, "collect() of nothing");
+  Flight& flight = oldest();
+  TERRACE_CHECK(sums.d_model == flight.d_model && failed.size() == flight.n_rows,
+                "sums of another shape than the rows");
+  std::fill_n(sums.data, flight.n_rows * sums.d_model, 0);
+  Status status = collect_own(flight, sums, failed);
+  if (status.ok()) status = submit_held();  // own legs have room again
+  if (status.ok()) status = collect_by_range(flight, sums, failed);
+  const Status audited = audit(flight, sums, failed);
+  end_flight();
   // The verdict is the error to tell: who hears it computes again more than the step.
-  return audited.ok() ? status : audited;
+  if (!audited.ok()) status = audited;
+  if (status.ok()) status = submit_held();
+  if (!status.ok()) return end_step(status);
+  give_backstop_work();
+  return {};
 }
 
-Status Dispatcher::audit(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+Status Dispatcher::audit(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   if (auditor_ == nullptr) return {};
-  const Status audited = auditor_->collect(sums, failed);
-  for (LegWork& work : work_) tell_state(work);
+  const Status audited = auditor_->collect(flight.place, sums, failed);
+  for (LegWork& work : flight.work) tell_state(flight, work);
   return audited;
 }
 
 // Every ticket is collected even after an error, so that no leg keeps what was borrowed.
-Status Dispatcher::collect_own(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+Status Dispatcher::collect_own(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   Status status;
-  for (LegWork& work : work_) {
+  for (LegWork& work : flight.work) {
     if (!work.ticket || work.leg->by_range()) continue;
     const Status collected = work.leg->collect(*work.ticket, sums, failed);
     work.ticket.reset();
     if (status.ok()) status = collected;
-    tell_state(work);
+    tell_state(flight, work);
   }
   return status;
 }
 
-bool Dispatcher::anything_open() const {
-  return std::any_of(work_.begin(), work_.end(), [](const LegWork& work) { return work.n_open > 0; });
+bool Dispatcher::Flight::anything_open() const {
+  return std::any_of(work.begin(), work.end(), [](const LegWork& leg) { return leg.n_open > 0; });
 }
 
 // What came in time is taken before it is judged whether anything is late: `now` is read before the wire is.
-Status Dispatcher::collect_by_range(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+Status Dispatcher::collect_by_range(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed) {
   const StepClock::TimePoint start = clock_.now();
-  for (LegWork& work : work_) work.wait_from = start;
-  while (anything_open()) {
+  for (LegWork& work : flight.work) work.wait_from = start;
+  while (flight.anything_open()) {
     const StepClock::TimePoint now = clock_.now();
-    TERRACE_RETURN_IF_ERROR(poll_legs(sums, failed));
-    if (!anything_open()) break;
-    judge_limits(now);
+    TERRACE_RETURN_IF_ERROR(poll_legs(flight, sums, failed));
+    if (!flight.anything_open()) break;
+    judge_limits(flight, now);
     give_backstop_work();
-    if (job_ != nullptr) {
+    if (job_flight_ == &flight) {
       TERRACE_ASSIGN_OR_RETURN(const bool moved, advance_job(sums, failed));
       if (moved) continue;
     }
     if (waiting_ == Waiting::kSpinThenPark && now - start < kSpinTime) continue;
-    wait(now);
+    wait(flight, now);
   }
   return {};
 }
 
-Status Dispatcher::poll_legs(kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  for (LegWork& work : work_) {
+Status Dispatcher::poll_legs(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  for (LegWork& work : flight.work) {
     if (!work.leg->by_range()) continue;
     work.leg->progress();
     if (work.ticket) {
-      take_ready(work, sums, failed);
+      take_ready(flight, work, sums, failed);
       if (work.ticket)
         if (const Status status = work.leg->ticket_status(*work.ticket); !status.ok()) {
           if (backstop_ == nullptr) return status;
           if (work.hedge == Hedge::kFailed) return *work.why;
-          orphan(work, status.error());
+          orphan(flight, work, status.error());
         }
     }
-    tell_state(work);
+    tell_state(flight, work);
   }
   return {};
 }
 
-void Dispatcher::take_ready(LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed) {
-  for (std::size_t range = 0; range < ranges_.size(); ++range) {
+void Dispatcher::take_ready(Flight& flight, LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  for (std::size_t range = 0; range < flight.ranges.size(); ++range) {
     if (work.open[range] == 0) continue;
     const RangeState state = work.leg->range_state(*work.ticket, range);
     if (state == RangeState::kOpen) continue;
@@ -118,14 +126,14 @@ void Dispatcher::leg_is_through(LegWork& work) {
   work.hedge = Hedge::kNone;
 }
 
-void Dispatcher::judge_limits(StepClock::TimePoint now) {
-  for (LegWork& work : work_) {
+void Dispatcher::judge_limits(Flight& flight, StepClock::TimePoint now) {
+  for (LegWork& work : flight.work) {
     if (!work.ticket || work.n_open == 0 || work.hedge != Hedge::kNone) continue;
     if (now < work.leg->soft_limit(*work.ticket)) continue;
     if (!work.late) {
       work.late = true;
       work.leg->set_suspect(*work.ticket);
-      tell_state(work);
+      tell_state(flight, work);
     }
     if (backstop_ != nullptr && spend_token()) work.hedge = Hedge::kWanted;
   }
@@ -137,33 +145,52 @@ bool Dispatcher::spend_token() {
   return true;
 }
 
-// What nobody else will answer goes before what somebody may.
+// What the backstop is to compute, or does.
+bool Dispatcher::wants_backstop(const Flight& flight) {
+  return std::any_of(flight.work.begin(), flight.work.end(), [](const LegWork& work) {
+    return (work.orphaned && work.n_open > 0) || work.hedge == Hedge::kWanted || work.hedge == Hedge::kRunning;
+  });
+}
+
+// The younger flight's slabs may be read while nothing of the older one wants them; once it does, they are read again.
 void Dispatcher::give_backstop_work() {
-  if (backstop_ == nullptr || job_ != nullptr) return;
-  for (LegWork& work : work_)
-    if (work.orphaned && work.n_open > 0) return begin_job(work);
-  for (LegWork& work : work_)
+  if (backstop_ == nullptr) return;
+  for (std::size_t i = 0; i < n_flights_; ++i) {
+    Flight& flight = flights_[(oldest_ + i) % flights_.size()];
+    if (!wants_backstop(flight)) continue;
+    if (job_flight_ != nullptr && job_flight_ != &flight) drop_job();
+    if (job_ == nullptr) give_backstop_work(flight);
+    if (job_ != nullptr) return;
+  }
+}
+
+// What nobody else will answer goes before what somebody may.
+void Dispatcher::give_backstop_work(Flight& flight) {
+  for (LegWork& work : flight.work)
+    if (work.orphaned && work.n_open > 0) return begin_job(flight, work);
+  for (LegWork& work : flight.work)
     if (work.hedge == Hedge::kWanted) {
       work.hedge = Hedge::kRunning;
       work.account->extra.hedges += 1;
-      return begin_job(work);
+      return begin_job(flight, work);
     }
 }
 
-void Dispatcher::begin_job(LegWork& work) {
+void Dispatcher::begin_job(Flight& flight, LegWork& work) {
   job_pairs_.clear();
   for (const kernels::Pair& pair : work.pairs)
-    if (work.open[range_of(pair.row)] != 0) job_pairs_.push_back(pair);
+    if (work.open[flight.range_of(pair.row)] != 0) job_pairs_.push_back(pair);
   if (job_pairs_.empty()) {  // what is open are ranges without a pair of this leg
     work.n_open = 0;
     return leg_is_through(work);
   }
-  job_sums_.assign(n_rows_ * d_model_, 0);
-  job_failed_.assign(n_rows_, 0);
+  job_sums_.assign(flight.n_rows * flight.d_model, 0);
+  job_failed_.assign(flight.n_rows, 0);
   job_ = &work;
+  job_flight_ = &flight;
   job_begin_ = clock_.now();
   job_bytes_before_ = backstop_->bytes_read();
-  backstop_->begin({layer_, gate_rows_, up_rows_, n_rows_, job_pairs_});
+  backstop_->begin({flight.layer, flight.gate_rows, flight.up_rows, flight.n_rows, job_pairs_});
 }
 
 // Whether anything was computed. An error ends the step: nobody can compute these pairs.
@@ -172,10 +199,11 @@ Result<bool> Dispatcher::advance_job(kernels::SumsView sums, std::span<std::uint
     progress();
     return true;
   };
-  const auto advanced = backstop_->advance({job_sums_.data(), d_model_, sums.shift}, job_failed_, between);
+  const auto advanced = backstop_->advance({job_sums_.data(), sums.d_model, sums.shift}, job_failed_, between);
   if (!advanced.ok()) {
     LegWork& work = *job_;
     job_ = nullptr;
+    job_flight_ = nullptr;
     const Error error(advanced.error().code(),
                       fmt::format("{}; its experts cannot be computed here either: {}",
                                   work.why ? work.why->text() : work.leg->name() + ": has not answered in time",
@@ -193,14 +221,16 @@ Result<bool> Dispatcher::advance_job(kernels::SumsView sums, std::span<std::uint
 // The backstop is through: ranges that are still open are closed by its sums.
 void Dispatcher::finish_job(kernels::SumsView sums, std::span<std::uint8_t> failed) {
   LegWork& work = *job_;
+  const Flight& flight = *job_flight_;
   end_job();
-  for (const kernels::Pair& pair : job_pairs_) work.account->extra.hedged_pairs += work.open[range_of(pair.row)];
-  for (std::size_t range = 0; range < ranges_.size(); ++range) {
+  for (const kernels::Pair& pair : job_pairs_) work.account->extra.hedged_pairs += work.open[flight.range_of(pair.row)];
+  for (std::size_t range = 0; range < flight.ranges.size(); ++range) {
     if (work.open[range] == 0) continue;
-    for (std::uint32_t row = ranges_[range].first; row < ranges_[range].first + ranges_[range].count; ++row) {
-      const std::int64_t* from = job_sums_.data() + row * d_model_;
+    const RowRange rows = flight.ranges[range];
+    for (std::uint32_t row = rows.first; row < rows.first + rows.count; ++row) {
+      const std::int64_t* from = job_sums_.data() + row * sums.d_model;
       std::int64_t* to = sums.row(row);
-      for (std::size_t i = 0; i < d_model_; ++i)
+      for (std::size_t i = 0; i < sums.d_model; ++i)
         to[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(to[i]) + static_cast<std::uint64_t>(from[i]));
       failed[row] |= job_failed_[row];
     }
@@ -221,56 +251,70 @@ void Dispatcher::end_job() {
   counted.backstop_us += us_between(job_begin_, clock_.now());
   counted.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
   job_ = nullptr;
+  job_flight_ = nullptr;
 }
 
-void Dispatcher::wait(StepClock::TimePoint now) {
+void Dispatcher::wait(Flight& flight, StepClock::TimePoint now) {
   StepClock::TimePoint until = now + StepClock::kLongestWait;
   waits_.clear();
-  for (const LegWork& work : work_) {
+  for (const LegWork& work : flight.work) {
     if (work.leg->by_range()) work.leg->add_waits(waits_);
     if (work.ticket && work.n_open > 0 && !work.late) until = std::min(until, work.leg->soft_limit(*work.ticket));
   }
-  if (job_ != nullptr) waits_.push_back({backstop_->wait_fd(), POLLIN, 0});
+  if (job_flight_ == &flight) waits_.push_back({backstop_->wait_fd(), POLLIN, 0});
   clock_.wait(waits_, until);
 }
 
 void Dispatcher::progress() {
-  for (LegWork& work : work_) work.leg->progress();
+  for (LegWork& work : flights_[0].work) work.leg->progress();
 }
 
 // No leg keeps what was borrowed, and the board knows what this layer counted.
-void Dispatcher::end_layer() {
-  drop_job();
-  for (LegWork& work : work_) {
+void Dispatcher::end_flight() {
+  Flight& flight = oldest();
+  if (job_flight_ == &flight) drop_job();
+  for (LegWork& work : flight.work) {
     if (work.ticket) {
       work.leg->abandon(*work.ticket);
       work.ticket.reset();
     }
     work.n_open = 0;
+    work.held = false;
     tell_counters(work);
   }
+  --n_flights_;
+  flight.rows = nullptr;
+  // One alone has always the same memory.
+  oldest_ = n_flights_ == 0 ? 0 : (oldest_ + 1) % flights_.size();
 }
 
-// What was already handed out is collected and thrown away.
-Status Dispatcher::discard() {
-  std::vector<std::int64_t> sums(n_rows_ * d_model_);
-  std::vector<std::uint8_t> failed(n_rows_);
-  const kernels::SumsView nowhere{.data = sums.data(), .d_model = d_model_};
-  (void)collect_own(nowhere, failed);
-  const Status audited = audit(nowhere, failed);
-  end_layer();
-  return audited;
+Status Dispatcher::abandon() { return end_step({}); }
+
+// What was already handed out is collected and thrown away. A verdict on a node goes before any other error.
+Status Dispatcher::end_step(const Status& why) {
+  Status told = why;
+  while (n_flights_ > 0) {
+    Flight& flight = oldest();
+    std::vector<std::int64_t> sums(flight.n_rows * flight.d_model);
+    std::vector<std::uint8_t> failed(flight.n_rows);
+    const kernels::SumsView nowhere{.data = sums.data(), .d_model = flight.d_model};
+    (void)collect_own(flight, nowhere, failed);
+    const Status audited = audit(flight, nowhere, failed);
+    end_flight();
+    if (!audited.ok() && (told.ok() || told.error().code() != ErrorCode::kUncertain)) told = audited;
+  }
+  return told;
 }
 
-void Dispatcher::tell_state(LegWork& work) {
+void Dispatcher::tell_state(const Flight& flight, LegWork& work) {
   const LegState state = work.leg->state();
-  if (state == work.told) return;
-  work.told = state;
+  if (state == work.account->told) return;
+  work.account->told = state;
   std::string reason;
   if (work.leg->why_out() != nullptr)
     reason = work.leg->why_out()->text();
   else if (state == LegState::kSuspect)
-    reason = fmt::format("{}: a batch of layer {} is past its soft limit", work.leg->name(), layer_);
+    reason = fmt::format("{}: a batch of layer {} is past its soft limit", work.leg->name(), flight.layer);
   work.account->entry->set_state(state, reason);
 }
 

@@ -2,6 +2,7 @@
 // them (host, nodes, cards) is behind it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -21,22 +22,35 @@ struct RoutedRows {
   Priority priority = Priority::kDecode;
 };
 
-// One owner thread; submit() and collect() alternate.
+// Layers that may be submitted before the first of them is collected: two halves of a step's rows follow each other
+// through the layers, so that the trunk computes for one while legs compute for the other.
+inline constexpr std::size_t kMostLayersOpen = 2;
+
+// One owner thread. collect() ends the layer that was submitted first of those under way.
 class RoutedExperts {
  public:
   virtual ~RoutedExperts() = default;
-  // A step begins: who computes what may be another than before it, and stays until the next one begins.
+  // A step begins: who computes what may be another than before it, and stays until the next one begins. Nothing is
+  // under way.
   virtual void begin_step() {}
   // The number of the step that began last, from 1.
   virtual std::uint64_t step() const { return 0; }
   // After collect() said kUncertain: what this step and later ones gave may be wrong.
   virtual std::uint64_t uncertain_since() const { return 0; }
+  // Of the step that began last: some experts are computed by others, who do so while the caller does something else.
+  virtual bool computes_elsewhere() const { return false; }
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was
   // not finite, the rest of failed stays. An error (nobody is left who can compute an expert) ends the step.
   // kUncertain: an audit found that a node computes wrong; the node is out, and the text names it.
   virtual Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) = 0;
+  // Ends what is under way, for a step that goes no further; nothing that was submitted is read any more. Does nothing
+  // where nothing is: an error of submit() or collect() has ended the step's other layers too. kUncertain as collect().
+  virtual Status abandon() { return {}; }
+  // Moves bytes of what is under way, without blocking: what computes for longer than a link needs to carry a buffer
+  // calls it now and then.
+  virtual void progress() {}
 };
 
 }  // namespace terrace::legs

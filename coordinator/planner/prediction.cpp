@@ -48,6 +48,9 @@ class Layers {
       if (is_new) legs_of_machine_.push_back(0);
       ++legs_of_machine_[at->second];
     }
+    any_node_ = std::count(places_.begin(), places_.end(), Place::kItself) > 1;
+    halves_ = !decode && model.prompt_in_halves && any_node_;
+    rows_ = decode ? 1 : static_cast<double>(model.prompt_rows) / (halves_ ? 2 : 1);
     prediction_.legs.resize(places.size());
   }
 
@@ -66,15 +69,19 @@ class Layers {
         };
         if (!for_each_draw(owned, model_.top_k, visit)) add(expected_counts(owned), n);
       } else {
-        add(std::vector<double>(owned.begin(), owned.end()), n);
+        add(std::vector<double>(owned.begin(), owned.end()), halves_ ? 2 * n : n);
       }
     }
     const auto n_layers = static_cast<double>(model_.kind_of_layer.size());
     prediction_.trunk = step.trunk;
     prediction_.dispatch = step.dispatch * n_layers;
-    const bool any_node = std::count(places_.begin(), places_.end(), Place::kItself) > 1;
-    if (any_node) prediction_.whole = (step.whole_over_terms - 1) * (prediction_.layers + prediction_.dispatch);
-    prediction_.step = prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole;
+    if (halves_) prediction_.hidden = prediction_.trunk + prediction_.dispatch + prediction_.layers - cycles();
+    if (any_node_)
+      prediction_.whole =
+          (step.whole_over_terms - 1) * std::max(0.0, prediction_.layers + prediction_.dispatch - prediction_.hidden);
+    prediction_.step =
+        prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole - prediction_.hidden;
+    prediction_.halves_pay = decode_ && any_node_ && prediction_.layers > prediction_.trunk + 2 * own_;
     const double rows = decode_ ? 1 : model_.prompt_rows;
     prediction_.tokens_per_second = prediction_.step > 0 ? rows / prediction_.step : 0;
     finish_terms(n_layers);
@@ -82,6 +89,22 @@ class Layers {
   }
 
  private:
+  // Of all layers, with both halves of a step under way: as long as what is busiest takes for the two, or as one half
+  // takes from its trunk to its last leg.
+  double cycles() {
+    const double here = 1.0 / static_cast<double>(model_.kind_of_layer.size());
+    const double trunk = measured_.prompt.trunk / 2 * here, dispatch = measured_.prompt.dispatch / 2;
+    double sum = 0, ours = 0;
+    for (const HalfLayer& half : half_layers_) {
+      const double serial = 2 * (trunk + dispatch + half.own);
+      const double cycle = std::max({serial, 2 * half.busiest_node, trunk + dispatch + half.time});
+      sum += half.n / 2 * cycle;
+      if (serial >= cycle) ours += half.n / 2 * cycle;
+    }
+    we_limit_ = 2 * ours >= sum;
+    return sum;
+  }
+
   std::vector<double> expected_counts(std::span<const std::uint32_t> owned) const {
     std::vector<double> counts;
     for (const std::uint32_t n : owned)
@@ -109,7 +132,7 @@ class Layers {
       return load;
     }
     // A node computes range by range, the host the whole batch.
-    const double all_rows = model_.prompt_rows;
+    const double all_rows = rows_;
     const double rows = measured_.legs[computing].is_host ? all_rows : std::min<double>(all_rows, model_.range_rows);
     load.ranges = all_rows / rows;
     const double n = model_.n_experts, k = model_.top_k;
@@ -131,6 +154,7 @@ class Layers {
     std::vector<LegTask> tasks;
     std::vector<std::size_t> leg_of_task;
     std::size_t nodes = 0;
+    wires_.clear();
     for (std::size_t leg = 1; leg < owned.size(); ++leg) {
       if (places_[leg] == Place::kHostMemory) in_memory += owned[leg];
       if (places_[leg] == Place::kHostFile) from_file += owned[leg];
@@ -149,6 +173,13 @@ class Layers {
     const double time = ends[last] + (nodes > 1 ? static_cast<double>(nodes - 1) * measured_.fan_out : 0);
     prediction_.layers += probability * time;
     prediction_.legs[leg_of_task[last]].limits += probability * time;
+    const double own = leg_of_task.back() == 0 ? ends.back() : 0;
+    own_ += probability * own;
+    if (!halves_) return;
+    double busiest = 0;
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+      if (leg_of_task[i] != 0) busiest = std::max({busiest, tasks[i].work, wires_[i].out, wires_[i].back});
+    half_layers_.push_back({.n = probability, .time = time, .own = own, .busiest_node = busiest});
   }
 
   LegTask node_task(std::size_t leg, const Load& load, double probability) {
@@ -157,6 +188,7 @@ class Layers {
     const double out = rate > 0 ? load.bytes_out / rate : 0;
     const double back = rate > 0 ? load.bytes_back / rate : 0;
     const double round_trip = decode_ ? node.round_trip : node.prompt_round_trip;
+    wires_.push_back({out, back});
     LegTask task{machine_[leg], round_trip + out, load.alone, ratio(load), 0, 0};
     // Range by range: one is computed while the one before travels.
     const double back_range = back / load.ranges;
@@ -213,8 +245,10 @@ class Layers {
     for (LegTerms& terms : prediction_.legs)
       terms.limits = prediction_.layers > 0 ? terms.limits / prediction_.layers : 0;
     const LegTerms& worst = prediction_.legs[slowest];
-    if (prediction_.trunk >= prediction_.layers) {
+    if (prediction_.trunk >= prediction_.layers || (we_limit_ && prediction_.trunk >= own_)) {
       prediction_.limited_by = "trunk";
+    } else if (we_limit_) {
+      prediction_.limited_by = measured_.legs[0].name + " (its computing)";
     } else if (worst.read > worst.compute) {
       prediction_.limited_by = measured_.legs[slowest].name + " (reading its file)";
     } else {
@@ -227,6 +261,20 @@ class Layers {
   const Measurements& measured_;
   const Places& places_;
   const bool decode_;
+  bool any_node_ = false;
+  bool halves_ = false;
+  double rows_ = 1;  // that go through a layer together
+  // Layers of one sort with half the rows; n counts both halves.
+  struct HalfLayer {
+    double n = 0, time = 0, own = 0, busiest_node = 0;
+  };
+  struct Wire {
+    double out = 0, back = 0;
+  };
+  std::vector<HalfLayer> half_layers_;
+  std::vector<Wire> wires_;                   // [nodes] of the draw in hand
+  double own_ = 0;                            // the host's computing, all layers
+  bool we_limit_ = false;                     // halves: trunk and host are the busiest for most of the time
   std::vector<std::size_t> machine_;          // [legs]
   std::vector<std::size_t> legs_of_machine_;  // [machines]
   std::size_t kind_ = 0;                      // of the layer in hand

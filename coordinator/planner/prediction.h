@@ -85,6 +85,7 @@ struct ModelNumbers {
   std::vector<std::vector<std::uint32_t>> owned_of_layer;  // [layers with experts][legs] experts that each leg owns
   std::uint32_t prompt_rows = 512;                         // of one step
   std::uint32_t range_rows = 256;                          // of a prompt batch's row range at a node
+  bool prompt_in_halves = false;                           // steps of a prompt that has nodes (docs/adr/0025)
 };
 // Of an owner table's layers that have experts.
 std::vector<std::uint32_t> owned_in_layer(const legs::OwnerTable& owners, std::uint32_t layer);
@@ -105,11 +106,13 @@ struct LegTerms {
 };
 
 struct StepPrediction {
-  double step = 0;      // seconds
-  double trunk = 0;     // of it
-  double dispatch = 0;  // of it, all layers
-  double layers = 0;    // of it, all layers: the last leg of each, and fan-out
-  double whole = 0;     // of it: what layers took whole beyond the terms, may be negative
+  double step = 0;          // seconds
+  double trunk = 0;         // of it
+  double dispatch = 0;      // of it, all layers
+  double layers = 0;        // of it, all layers: the last leg of each, and fan-out
+  double whole = 0;         // of it: what layers took whole beyond the terms, may be negative
+  double hidden = 0;        // less: what one half of a prompt takes while the other half's legs compute
+  bool halves_pay = false;  // decode: of several streams, as two halves
   double tokens_per_second = 0;
   std::vector<LegTerms> legs;
   std::string limited_by;  // "trunk", or a leg's name, with what of it: "box1:9000 (its link)"

@@ -44,6 +44,8 @@ ordered_json step_json(const StepPrediction& step, const Measurements& measured)
                         {"dispatch_ms", step.dispatch * kMilli},
                         {"layers_ms", step.layers * kMilli},
                         {"beyond_terms_ms", step.whole * kMilli},
+                        {"hidden_ms", step.hidden * kMilli},
+                        {"halves_pay", step.halves_pay},
                         {"legs", ordered_json::array()}};
   for (std::size_t i = 0; i < step.legs.size(); ++i) {
     const LegTerms& terms = step.legs[i];
@@ -88,6 +90,28 @@ ordered_json inputs_json(const OutlookInput& input) {
 
 ordered_json rate_json(const StepPrediction& step) {
   return {{"tokens_per_second", step.tokens_per_second}, {"limited_by", step.limited_by}};
+}
+
+// What a prompt cannot be faster than: of the measurements that the prediction was made from.
+bool read_limits(const json& prediction, StatedPrediction& stated) {
+  const auto number = [](const json& object, const char* key, double& to) {
+    if (!object.is_object() || !object.contains(key) || !object[key].is_number()) return false;
+    to = object[key].get<double>();
+    return std::isfinite(to) && to >= 0;
+  };
+  if (!prediction.contains("measured") || !prediction["measured"].is_object()) return false;
+  const json& measured = prediction["measured"];
+  double trunk_ms = 0;
+  if (!measured.contains("prompt") || !number(measured["prompt"], "trunk_ms", trunk_ms)) return false;
+  stated.prompt_trunk = trunk_ms / kMilli;
+  if (!measured.contains("legs") || !measured["legs"].is_array()) return false;
+  for (const json& leg : measured["legs"]) {
+    if (!leg.is_object() || !leg.contains("name") || !leg["name"].is_string()) return false;
+    StatedLink link{leg["name"].get<std::string>(), 0};
+    if (leg.contains("bytes_per_second") && !number(leg, "bytes_per_second", link.bytes_per_second)) return false;
+    if (link.bytes_per_second > 0) stated.links.push_back(std::move(link));
+  }
+  return true;
 }
 
 }  // namespace
@@ -150,6 +174,11 @@ Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::p
   if (!rate_of(p, "decode", stated.decode, stated.decode_limited_by) ||
       !rate_of(p, "prompt", stated.prompt, stated.prompt_limited_by))
     return bad("no rates");
+  if (const json& decode = p["decode"]; decode.contains("halves_pay")) {
+    if (!decode["halves_pay"].is_boolean()) return bad("halves_pay is no boolean");
+    stated.decode_halves_pay = decode["halves_pay"].get<bool>();
+  }
+  if (!read_limits(p, stated)) return bad("no measurements");
   return std::optional(std::move(stated));
 }
 

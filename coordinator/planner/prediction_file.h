@@ -6,11 +6,18 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "coordinator/planner/outlook.h"
 
 namespace terrace::planner {
+
+// A node's link as it was measured.
+struct StatedLink {
+  std::string node;
+  double bytes_per_second = 0;  // > 0
+};
 
 // What a run is compared with.
 struct StatedPrediction {
@@ -18,6 +25,9 @@ struct StatedPrediction {
   double decode = 0, prompt = 0;  // tokens a second
   std::uint32_t prompt_rows = 0;  // of a step
   std::string decode_limited_by, prompt_limited_by;
+  bool decode_halves_pay = false;  // steps of several streams
+  double prompt_trunk = 0;         // seconds of a step of prompt_rows rows without any expert
+  std::vector<StatedLink> links;
 };
 
 nlohmann::ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date);

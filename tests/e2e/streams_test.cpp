@@ -129,7 +129,7 @@ TEST_F(Streams, OverTwoNodes_EachHasTheBitsItHasAlone) {
   ASSERT_TRUE(session_a->take_share(owners, 1, quiet).ok());
   ASSERT_TRUE(session_b->take_share(owners, 2, quiet).ok());
   GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels,
-                              {&session_a->leg(), &session_b->leg()}, 2 * kMostSlots);
+                              {&session_a->leg(), &session_b->leg()}, 2 * kMostSlots, false, arch::Overlap::kOn);
   run_over(coordinator, {&session_a->leg(), &session_b->leg()});
 }
 

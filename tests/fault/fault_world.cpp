@@ -72,7 +72,7 @@ Result<GateRun> FaultWorld::run(legs::NodeSession& first, const std::string& a, 
   TERRACE_RETURN_IF_ERROR(first.take_share(owners, 1, quiet));
   TERRACE_RETURN_IF_ERROR(session_b->take_share(owners, 2, quiet));
   GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels, {&first.leg(), &session_b->leg()},
-                              1, true);
+                              1, true, arch::Overlap::kOn);
   try {
     return coordinator.run(prompt_, kBatch, kTokens);
   } catch (const std::runtime_error& failed) {  // the gate's way to hand a step's error on

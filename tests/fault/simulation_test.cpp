@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <random>
 
@@ -101,21 +102,34 @@ class World {
     backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 15'000)); };
   }
 
-  // One layer of a step; the fault is an error of the step, or sums of their own.
+  // One layer of a step, or two layers of a step in halves, as a trunk takes them; the fault is an error of the step,
+  // or sums of their own.
   void step() {
-    const std::uint32_t layer = static_cast<std::uint32_t>(random_() % simulated_model().n_layers());
+    std::uint32_t layer = static_cast<std::uint32_t>(random_() % simulated_model().n_layers());
     const bool prompt = random_() % 8 == 0;
     const auto n_rows = static_cast<std::uint32_t>(prompt ? 200 + random_() % 200 : 1 + random_() % 6);
-    const Routed routed(layer, n_rows, prompt ? Priority::kPrompt : Priority::kDecode, rows_rng_);
-    Sums sums(n_rows);
+    const bool halves = n_rows > 1 && random_() % 2 == 0;
+    const std::uint32_t parts[] = {halves ? (n_rows + 1) / 2 : n_rows, n_rows / 2};
     clock_.pass(std::chrono::microseconds(random_() % 4 == 0 ? random_() % 1'000'000 : random_() % 1000));
     dispatcher_->begin_step();
-    const Status submitted = dispatcher_->submit(routed.view);
-    ASSERT_TRUE(submitted.ok()) << submitted.error().text();
-    const Status collected = dispatcher_->collect(sums.view(), sums.failed);
-    ASSERT_TRUE(collected.ok()) << collected.error().text();
-    ASSERT_EQ(sums, right(routed)) << "other sums than without nodes";
-    pairs_ += n_rows * kTopK;
+    std::deque<Routed> open;
+    for (int nth = 0; nth < (halves ? 4 : 1); ++nth) {  // half by half, layer by layer
+      if (nth == 2) layer = (layer + 1) % simulated_model().n_layers();
+      if (nth >= 2) {
+        collect(open.front());
+        if (testing::Test::HasFatalFailure()) return;
+        open.pop_front();
+      }
+      clock_.pass(std::chrono::microseconds(halves ? random_() % 500 : 0));  // the trunk
+      const Routed& routed =
+          open.emplace_back(layer, parts[nth % 2], prompt ? Priority::kPrompt : Priority::kDecode, rows_rng_);
+      const Status submitted = dispatcher_->submit(routed.view);
+      ASSERT_TRUE(submitted.ok()) << submitted.error().text();
+    }
+    for (const Routed& routed : open) {
+      collect(routed);
+      if (testing::Test::HasFatalFailure()) return;
+    }
   }
 
   // All that was counted and how long it took: two runs of a seed are compared by it.
@@ -143,6 +157,14 @@ class World {
   }
 
  private:
+  void collect(const Routed& routed) {
+    Sums sums(routed.view.n_rows);
+    const Status collected = dispatcher_->collect(sums.view(), sums.failed);
+    ASSERT_TRUE(collected.ok()) << collected.error().text();
+    ASSERT_EQ(sums, right(routed)) << "other sums than without nodes";
+    pairs_ += routed.view.n_rows * kTopK;
+  }
+
   FaultScript draw_script() {
     FaultScript script;
     script.seed = random_();

@@ -1,6 +1,9 @@
 #include "tier_node/service/batch_runner.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -101,20 +104,41 @@ Result<kernels::ExecStats> BatchRunner::run_executors(const Work& work, const Ra
   const kernels::ExpertKernels& kernels = model.layer(work.batch.layer).kernels;
   const kernels::SumsView sums{sums_.data(), work.batch.info.d_model, model.shift()};
   const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
-  if (card_ == nullptr) return executor_.run(kernels, slab_of, range.batch, sums, failed_, between_slices);
+  if (card_ == nullptr) return run_in_slices(work, range.batch, sums, between_slices);
   split_by_memory(work, range);
   kernels::BatchView on_card = range.batch, in_ram = range.batch;
   on_card.pairs = card_pairs_;
   in_ram.pairs = ram_pairs_;
   if (!card_pairs_.empty()) TERRACE_RETURN_IF_ERROR(card_->submit(kernels.shape, slab_of, on_card, model.shift()));
   Result<kernels::ExecStats> stats = kernels::ExecStats();
-  if (!ram_pairs_.empty()) stats = executor_.run(kernels, slab_of, in_ram, sums, failed_, between_slices);
+  if (!ram_pairs_.empty()) stats = run_in_slices(work, in_ram, sums, between_slices);
   if (card_pairs_.empty()) return stats;
   // Collected also after an error: the card reads what the batch lent it.
   const auto of_card = card_->collect(sums, failed_, between_slices);
   if (!stats.ok()) return stats;
   if (!of_card.ok()) return of_card;
   return kernels::ExecStats{stats->pairs + of_card->pairs, std::max(stats->compute_ns, of_card->compute_ns)};
+}
+
+Result<kernels::ExecStats> BatchRunner::run_in_slices(const Work& work, const kernels::BatchView& batch,
+                                                      kernels::SumsView sums,
+                                                      kernels::Executor::BetweenSlices between_slices) {
+  const kernels::ExpertKernels& kernels = work.session->model().layer(work.batch.layer).kernels;
+  const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
+  kernels::ExecStats all;
+  while (all.pairs < batch.pairs.size()) {
+    if (all.pairs != 0 && !between_slices())
+      return Error(ErrorCode::kDeadline,
+                   fmt::format("experts were stopped after {} of {} pairs", all.pairs, batch.pairs.size()));
+    kernels::BatchView slice = batch;
+    slice.pairs = batch.pairs.subspan(all.pairs, std::min(slice_.pairs(), batch.pairs.size() - all.pairs));
+    TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
+                             executor_.run(kernels, slab_of, slice, sums, failed_, between_slices));
+    slice_.took(stats.pairs, std::chrono::nanoseconds(stats.compute_ns));
+    all.pairs += stats.pairs;
+    all.compute_ns += stats.compute_ns;
+  }
+  return all;
 }
 
 void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {

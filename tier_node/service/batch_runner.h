@@ -13,6 +13,7 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
 #include "tier_node/service/out_frame.h"
+#include "tier_node/service/slice_limit.h"
 #include "tier_node/service/work.h"
 
 namespace terrace::node {
@@ -27,7 +28,8 @@ class BatchRunner {
 
   // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows. From the
   // last call on `work` is not touched any more: it may belong to another thread by then.
-  // between_slices: as for the Executor; false ends the batch with kDeadline, ranges already emitted stand.
+  // between_slices: as for the Executor, and after slices of SliceLimit's pairs; false ends the batch with kDeadline,
+  // ranges already emitted stand.
   Status run(const Work& work, FunctionRef<void(OutFramePtr)> emit, kernels::Executor::BetweenSlices between_slices);
 
  private:
@@ -47,11 +49,14 @@ class BatchRunner {
   // Sums of a range into sums_: the card's pairs on the card while the CPU computes the others. compute_ns: the longer.
   Result<kernels::ExecStats> run_executors(const Work& work, const Range& range,
                                            kernels::Executor::BetweenSlices between_slices);
+  Result<kernels::ExecStats> run_in_slices(const Work& work, const kernels::BatchView& batch, kernels::SumsView sums,
+                                           kernels::Executor::BetweenSlices between_slices);
   void pack_sums(std::size_t d_model, OutFrame& reply);
 
   Parallel& parallel_;
   FramePool& frames_;
   kernels::Executor executor_;
+  SliceLimit slice_;
   const std::unique_ptr<kernels::CardExecutor> card_;
   std::vector<kernels::Pair> pairs_;
   std::vector<kernels::Pair> card_pairs_;  // those of pairs_ whose slabs lie on the card

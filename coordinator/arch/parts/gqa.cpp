@@ -42,10 +42,10 @@ void GqaAttention::grow_tables(std::size_t most_keys) {
 }
 
 // Several items a head pay where there are less than two heads a worker; a head has no more of them than splits.
-void GqaAttention::cut_heads(std::size_t most_keys) {
+void GqaAttention::cut_heads(std::size_t n_rows, std::size_t most_keys) {
   constexpr std::size_t kItemsPerWorker = 2;
   most_splits_ = kernels::attention_splits(most_keys);
-  const std::size_t n_heads = rows_.size() * shape_.n_kv_heads;
+  const std::size_t n_heads = n_rows * shape_.n_kv_heads;
   const std::size_t wanted = kItemsPerWorker * parallel_.n_workers();
   n_parts_ = n_heads == 0 || parallel_.n_workers() == 1 ? 1 : std::min(most_splits_, (wanted + n_heads - 1) / n_heads);
   if (n_parts_ == 1) return;
@@ -54,20 +54,20 @@ void GqaAttention::cut_heads(std::size_t most_keys) {
   left_.resize(std::max(left_.size(), n_heads));
 }
 
-void GqaAttention::begin(std::span<const StepRow> rows) {
+void GqaAttention::begin(std::span<const StepRow> rows, std::size_t most_at_once) {
   rows_ = rows;
   std::size_t most_keys = 0;
   for (const StepRow& row : rows) most_keys = std::max(most_keys, std::size_t{row.position} + 1);
   grow_tables(most_keys);
-  cut_heads(most_keys);
+  cut_heads(most_at_once, most_keys);
   const std::size_t n_pairs = shape_.n_rot / 2;
   grow(cosines_, rows.size() * n_pairs);
   grow(sines_, rows.size() * n_pairs);
-  grow(q_, rows.size() * q_width());
-  grow(k_, rows.size() * k_width());
-  grow(v_, rows.size() * v_width());
-  grow(o_, rows.size() * o_width());
-  found_.resize(std::max(found_.size(), rows.size()));
+  grow(q_, most_at_once * q_width());
+  grow(k_, most_at_once * k_width());
+  grow(v_, most_at_once * v_width());
+  grow(o_, most_at_once * o_width());
+  found_.resize(std::max(found_.size(), most_at_once));
   rows_are_alone_ =
       std::ranges::all_of(rows, [this](const StepRow& row) { return row.position == cache_.length(row.stream); });
   for_each_row(parallel_, rows.size(), [&](std::size_t i, std::size_t) {
@@ -76,10 +76,11 @@ void GqaAttention::begin(std::span<const StepRow> rows) {
   });
 }
 
-void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, ActivationRows& x, RowFailures& failures,
-                       float* out) {
-  const std::size_t n_rows = rows_.size();
-  TERRACE_CHECK(x.n_rows() == n_rows, "attention runs over the rows of its step");
+void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, std::size_t first, ActivationRows& x,
+                       RowFailures& failures, float* out) {
+  const std::size_t n_rows = x.n_rows();
+  TERRACE_CHECK(first + n_rows <= rows_.size(), "attention runs over the rows of its step");
+  first_ = first;
   multiplier_.run(
       std::array{Product{&weights.q, q_.data()}, Product{&weights.k, k_.data()}, Product{&weights.v, v_.data()}}, x);
   std::fill_n(found_.begin(), n_rows, std::uint8_t{0});
@@ -99,7 +100,7 @@ void GqaAttention::run(std::uint32_t layer, const GqaWeights& weights, Activatio
   for_each_row(parallel_, n_rows, [&](std::size_t row, std::size_t) {
     report(row, layer, failures);
     float* o = o_.data() + row * o_width();
-    if (!ops_.all_finite(o, o_width())) failures.fail(row, layer, "attention values", o, o_width());
+    if (!ops_.all_finite(o, o_width())) failures.fail(first_ + row, layer, "attention values", o, o_width());
   });
   heads_out_.set(o_.data(), n_rows, o_width());
   multiplier_.run(std::array{Product{&weights.output, out}}, heads_out_);
@@ -111,7 +112,8 @@ void GqaAttention::rotate(std::size_t row, const float* norm, std::size_t n_head
   for (std::size_t h = 0; h < n_heads; ++h) {
     float* head = heads + h * shape_.key_dim;
     if (norm != nullptr) ops_.rms_norm(head, norm, shape_.key_dim, shape_.norm_eps, head);
-    ops_.rope(head, cosines_.data() + row * n_pairs, sines_.data() + row * n_pairs, shape_.n_rot, shape_.pairing);
+    ops_.rope(head, cosines_.data() + (first_ + row) * n_pairs, sines_.data() + (first_ + row) * n_pairs, shape_.n_rot,
+              shape_.pairing);
   }
 }
 
@@ -137,9 +139,10 @@ void GqaAttention::finish_head(std::size_t row, std::uint32_t layer, std::uint32
 }
 
 void GqaAttention::store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head) {
-  const std::size_t slot = rows_[row].position % kKvBlockPositions;
+  const StepRow& at = rows_[first_ + row];
+  const std::size_t slot = at.position % kKvBlockPositions;
   const kernels::KvType type = cache_.shape().type;
-  const kv::HeadBlock block = cache_.block(rows_[row].stream, rows_[row].position, layer, kv_head);
+  const kv::HeadBlock block = cache_.block(at.stream, at.position, layer, kv_head);
   ops_.store_k(k_.data() + row * k_width() + kv_head * shape_.key_dim, shape_.key_dim, slot, type, block.k);
   ops_.store_v(v_.data() + row * v_width() + kv_head * shape_.value_dim, shape_.value_dim, slot, type, block.v);
 }
@@ -147,15 +150,16 @@ void GqaAttention::store(std::size_t row, std::uint32_t layer, std::uint32_t kv_
 // The values are zeros already.
 void GqaAttention::report(std::size_t row, std::uint32_t layer, RowFailures& failures) {
   const std::uint8_t found = found_[row];
-  if (found & kQueries) failures.fail(row, layer, "queries", nullptr, 0);
-  if (found & kKeys) failures.fail(row, layer, "keys", nullptr, 0);
-  if (found & kValues) failures.fail(row, layer, "values", nullptr, 0);
+  if (found & kQueries) failures.fail(first_ + row, layer, "queries", nullptr, 0);
+  if (found & kKeys) failures.fail(first_ + row, layer, "keys", nullptr, 0);
+  if (found & kValues) failures.fail(first_ + row, layer, "values", nullptr, 0);
 }
 
 void GqaAttention::attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part,
                           Worker& worker) {
-  const std::size_t n_keys = std::size_t{rows_[row].position} + 1;
-  cache_.bases(rows_[row].stream, layer, kv_head, kv::Cache::blocks_for(n_keys), worker.k.data(), worker.v.data());
+  const StepRow& at = rows_[first_ + row];
+  const std::size_t n_keys = std::size_t{at.position} + 1;
+  cache_.bases(at.stream, layer, kv_head, kv::Cache::blocks_for(n_keys), worker.k.data(), worker.v.data());
   const std::size_t group = shape_.n_heads / shape_.n_kv_heads;
   kernels::AttentionArgs args;
   args.q = q_.data() + row * q_width() + kv_head * group * shape_.key_dim;

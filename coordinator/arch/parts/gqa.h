@@ -47,11 +47,13 @@ class GqaAttention {
   GqaAttention(const GqaShape& shape, kv::Cache& cache, const kernels::Ops& ops, Parallel& parallel,
                Multiplier& multiplier);
 
-  // Begins a step: the positions of `rows` are reserved in the cache; rows live until its last layer.
-  void begin(std::span<const StepRow> rows);
-  // out [n_rows, d_model] = the attention output of the step's rows, of which x holds the normed rows. Stores their
-  // keys and values. `layer` numbers the cache's layers.
-  void run(std::uint32_t layer, const GqaWeights& weights, ActivationRows& x, RowFailures& failures, float* out);
+  // Begins a step: the positions of `rows` are reserved in the cache; rows live until its last layer. most_at_once: of
+  // one run().
+  void begin(std::span<const StepRow> rows, std::size_t most_at_once);
+  // out [x.n_rows(), d_model] = the attention output of the step's rows from `first` on, of which x holds the normed
+  // rows. Stores their keys and values; those of the step's rows before are stored. `layer` numbers the cache's layers.
+  void run(std::uint32_t layer, const GqaWeights& weights, std::size_t first, ActivationRows& x, RowFailures& failures,
+           float* out);
 
  private:
   // Memory of one worker in attend().
@@ -67,6 +69,8 @@ class GqaAttention {
   std::size_t v_width() const { return std::size_t{shape_.n_kv_heads} * shape_.value_dim; }
   std::size_t o_width() const { return std::size_t{shape_.n_heads} * shape_.value_dim; }
 
+  // A `row` below counts from the first one of the run().
+
   // What of a row is not finite, or cannot be stored: bits of found_.
   enum Found : std::uint8_t { kQueries = 1, kKeys = 2, kValues = 4 };
 
@@ -75,7 +79,7 @@ class GqaAttention {
   void store(std::size_t row, std::uint32_t layer, std::uint32_t kv_head);
   void report(std::size_t row, std::uint32_t layer, RowFailures& failures);
   // One head of a row, in items of its own for some of its splits where there are fewer heads than work for workers.
-  void cut_heads(std::size_t most_keys);
+  void cut_heads(std::size_t n_rows, std::size_t most_keys);
   void attend(std::size_t row, std::uint32_t layer, std::uint32_t kv_head, std::size_t part, Worker& worker);
 
   GqaShape shape_;
@@ -84,9 +88,10 @@ class GqaAttention {
   Parallel& parallel_;
   Multiplier& multiplier_;
 
-  std::span<const StepRow> rows_;
+  std::span<const StepRow> rows_;       // of the step
+  std::size_t first_ = 0;               // of them in the run()
   bool rows_are_alone_ = false;         // no row attends to another one's keys: decoding
-  std::vector<float> cosines_, sines_;  // [n_rows, n_rot / 2]
+  std::vector<float> cosines_, sines_;  // [rows of the step, n_rot / 2]
   std::vector<float> q_, k_, v_, o_;    // [n_rows, width]
   std::size_t n_parts_ = 1;             // items of a head
   std::size_t most_splits_ = 1;         // of a row

@@ -9,6 +9,7 @@
 
 #include "coordinator/arch/parts/gqa.h"
 #include "coordinator/arch/parts/matrix.h"
+#include "coordinator/arch/parts/polling_parallel.h"
 #include "coordinator/arch/parts/rows.h"
 #include "coordinator/arch/parts/streams.h"
 #include "coordinator/arch/qwen3moe/parameters.h"
@@ -101,14 +102,14 @@ class Qwen3MoeTrunk final : public Trunk {
         options_(options),
         ops_(ops),
         experts_(experts),
-        parallel_(parallel),
+        parallel_(parallel, [this] { experts_.progress(); }),
         cache_(model_.cache, options.context == 0 ? model_.info.context : options.context, options.max_streams,
                options.cache_bytes / model_.cache.block_bytes()),
         streams_(cache_, model_.info.vocabulary, options.max_rows),
         card_(std::move(card)),
-        multiplier_(parallel, card_.get()),
-        normed_(parallel, ops_),
-        attention_(model_.parameters.attention, cache_, ops_, parallel, multiplier_),
+        multiplier_(parallel_, card_.get()),
+        normed_(parallel_, ops_),
+        attention_(model_.parameters.attention, cache_, ops_, parallel_, multiplier_),
         router_scratch_(parallel.n_workers(), std::vector<float>(2 * std::size_t{model_.info.n_experts})) {}
 
   const ModelInfo& info() const override { return model_.info; }
@@ -133,24 +134,34 @@ class Qwen3MoeTrunk final : public Trunk {
   float* h(std::size_t row) { return buffers_.h.data() + row * d_model(); }
   float* delta(std::size_t row) { return buffers_.delta.data() + row * d_model(); }
 
+  // Which rows go through a layer together, and what they are.
+  struct Part {
+    std::size_t first = 0;
+    std::size_t n = 0;
+  };
+
   Status compute(std::span<const StepRow> rows);
+  Status compute_layers();
   void begin(std::span<const StepRow> rows);
+  void cut_parts();
   void embed(std::span<const StepRow> rows);
   void norm(std::size_t row, std::size_t to, std::uint32_t layer, const float* weights, const char* what);
   void add_delta(std::size_t row, std::uint32_t layer, const char* what);
-  void attend(std::uint32_t layer);
-  void choose_experts(std::uint32_t layer);
+  Status begin_layer(const Part& part, std::uint32_t layer);
+  Status end_layer(const Part& part, std::uint32_t layer);
+  void attend(const Part& part, std::uint32_t layer);
+  void choose_experts(const Part& part, std::uint32_t layer);
   void choose(std::size_t row, std::uint32_t layer, const kernels::RouterRule& rule, float* scratch);
-  Status run_experts(std::uint32_t layer);
+  Status submit_experts(const Part& part, std::uint32_t layer);
   void add_experts(std::size_t row, std::uint32_t layer);
-  void trace(std::uint32_t layer) const;
+  void trace(const Part& part, std::uint32_t layer) const;
   void compute_logits();
 
   Model model_;
   TrunkOptions options_;
   kernels::Ops ops_;
   legs::RoutedExperts& experts_;
-  Parallel& parallel_;
+  PollingParallel parallel_;
   TraceFn trace_;
 
   kv::Cache cache_;
@@ -164,6 +175,8 @@ class Qwen3MoeTrunk final : public Trunk {
   std::vector<std::vector<float>> router_scratch_;  // one a worker
   std::vector<std::size_t> wanted_;                 // rows that want logits
   std::size_t n_rows_ = 0;                          // of the current step
+  std::array<Part, legs::kMostLayersOpen> parts_;   // of its rows, in order
+  std::size_t n_parts_ = 0;
 };
 
 Result<StepResult> Qwen3MoeTrunk::step(std::span<const StepRow> rows) {
@@ -183,17 +196,38 @@ Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
   if (rows.empty()) return {};
   experts_.begin_step();
   cache_.set_step(experts_.step());
+  cut_parts();
   embed(rows);
-  attention_.begin(rows);
-  for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer) {
-    attend(layer);
-    TERRACE_RETURN_IF_ERROR(multiplier_.status());
-    choose_experts(layer);
-    TERRACE_RETURN_IF_ERROR(run_experts(layer));
-    if (trace_) trace(layer);
+  attention_.begin(rows, parts_[0].n);
+  const Status computed = compute_layers();
+  parallel_.stop_polling();
+  if (!computed.ok()) {
+    const Status abandoned = experts_.abandon();
+    return abandoned.ok() ? computed : abandoned;
   }
   compute_logits();
   return multiplier_.status();
+}
+
+// With two parts, each computes its part of the trunk while the experts of the other's are under way. A row's keys of a
+// layer are stored before any later row attends to them, in its own part or the next.
+Status Qwen3MoeTrunk::compute_layers() {
+  const auto parts = std::span(parts_).first(n_parts_);
+  for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer)
+    for (const Part& part : parts) {
+      if (layer > 0) TERRACE_RETURN_IF_ERROR(end_layer(part, layer - 1));
+      TERRACE_RETURN_IF_ERROR(begin_layer(part, layer));
+    }
+  for (const Part& part : parts) TERRACE_RETURN_IF_ERROR(end_layer(part, model_.info.n_layers - 1));
+  return {};
+}
+
+// docs/adr/0025: the rule. Every choice gives the same bits.
+void Qwen3MoeTrunk::cut_parts() {
+  const bool halves = in_halves(options_, streams_.one_row_each(), n_rows_, experts_.computes_elsewhere());
+  n_parts_ = halves ? 2 : 1;
+  const std::size_t first = halves ? (n_rows_ + 1) / 2 : n_rows_;
+  parts_ = {Part{0, first}, Part{first, n_rows_ - first}};
 }
 
 void Qwen3MoeTrunk::begin(std::span<const StepRow> rows) {
@@ -233,28 +267,38 @@ void Qwen3MoeTrunk::add_delta(std::size_t row, std::uint32_t layer, const char* 
   if (!ops_.all_finite(x(row), d_model())) failures_.fail(row, layer, what, x(row), d_model());
 }
 
+// Until the experts of this layer are under way.
+Status Qwen3MoeTrunk::begin_layer(const Part& part, std::uint32_t layer) {
+  attend(part, layer);
+  TERRACE_RETURN_IF_ERROR(multiplier_.status());
+  choose_experts(part, layer);
+  return submit_experts(part, layer);
+}
+
 // x = x + attention output; h = its norm, for the router and the experts.
-void Qwen3MoeTrunk::attend(std::uint32_t layer) {
+void Qwen3MoeTrunk::attend(const Part& part, std::uint32_t layer) {
   const Layer& weights = model_.tensors.layers[layer];
-  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) {
-    norm(row, row, layer, weights.attention_norm, "normed values before attention");
+  for_each_row(parallel_, part.n, [&](std::size_t i, std::size_t) {
+    norm(part.first + i, part.first + i, layer, weights.attention_norm, "normed values before attention");
   });
-  normed_.set(buffers_.h.data(), n_rows_, d_model());
-  attention_.run(layer, weights.attention, normed_, failures_, buffers_.delta.data());
-  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) {
-    add_delta(row, layer, "residual values after attention");
-    norm(row, row, layer, weights.expert_norm, "normed values before the experts");
+  normed_.set(h(part.first), part.n, d_model());
+  attention_.run(layer, weights.attention, part.first, normed_, failures_, delta(part.first));
+  for_each_row(parallel_, part.n, [&](std::size_t i, std::size_t) {
+    add_delta(part.first + i, layer, "residual values after attention");
+    norm(part.first + i, part.first + i, layer, weights.expert_norm, "normed values before the experts");
   });
 }
 
-void Qwen3MoeTrunk::choose_experts(std::uint32_t layer) {
-  normed_.set(buffers_.h.data(), n_rows_, d_model());
-  multiplier_.run(std::array{Product{&model_.tensors.layers[layer].router, buffers_.choices.data()}}, normed_);
+void Qwen3MoeTrunk::choose_experts(const Part& part, std::uint32_t layer) {
+  normed_.set(h(part.first), part.n, d_model());
+  float* choices = buffers_.choices.data() + part.first * model_.info.n_experts;
+  multiplier_.run(std::array{Product{&model_.tensors.layers[layer].router, choices}}, normed_);
   kernels::RouterRule rule;
   rule.top_k = model_.info.top_k;
   rule.scale = model_.parameters.expert_scale;
-  for_each_row(parallel_, n_rows_,
-               [&](std::size_t row, std::size_t worker) { choose(row, layer, rule, router_scratch_[worker].data()); });
+  for_each_row(parallel_, part.n, [&](std::size_t i, std::size_t worker) {
+    choose(part.first + i, layer, rule, router_scratch_[worker].data());
+  });
 }
 
 void Qwen3MoeTrunk::choose(std::size_t row, std::uint32_t layer, const kernels::RouterRule& rule, float* scratch) {
@@ -265,20 +309,27 @@ void Qwen3MoeTrunk::choose(std::size_t row, std::uint32_t layer, const kernels::
                  buffers_.weights.data() + row * rule.top_k);
 }
 
-// x = x + the routed experts' sum.
-Status Qwen3MoeTrunk::run_experts(std::uint32_t layer) {
+Status Qwen3MoeTrunk::submit_experts(const Part& part, std::uint32_t layer) {
   legs::RoutedRows routed;
   routed.layer = layer;
-  routed.rows = buffers_.h.data();
-  routed.n_rows = static_cast<std::uint32_t>(n_rows_);
-  routed.experts = buffers_.experts.data();
-  routed.weights = buffers_.weights.data();
+  routed.rows = h(part.first);
+  routed.n_rows = static_cast<std::uint32_t>(part.n);
+  routed.experts = buffers_.experts.data() + part.first * model_.info.top_k;
+  routed.weights = buffers_.weights.data() + part.first * model_.info.top_k;
   routed.priority = streams_.one_row_each() ? legs::Priority::kDecode : legs::Priority::kPrompt;
   TERRACE_RETURN_IF_ERROR(experts_.submit(routed));
-  std::fill_n(buffers_.failed.begin(), n_rows_, std::uint8_t{0});
-  TERRACE_RETURN_IF_ERROR(
-      experts_.collect({buffers_.sums.data(), d_model(), options_.shift}, std::span(buffers_.failed).first(n_rows_)));
-  for_each_row(parallel_, n_rows_, [&](std::size_t row, std::size_t) { add_experts(row, layer); });
+  if (n_parts_ > 1) parallel_.start_polling();
+  return {};
+}
+
+// x = x + the routed experts' sum.
+Status Qwen3MoeTrunk::end_layer(const Part& part, std::uint32_t layer) {
+  const auto failed = std::span(buffers_.failed).subspan(part.first, part.n);
+  std::fill(failed.begin(), failed.end(), std::uint8_t{0});
+  std::int64_t* sums = buffers_.sums.data() + part.first * d_model();
+  TERRACE_RETURN_IF_ERROR(experts_.collect({sums, d_model(), options_.shift}, failed));
+  for_each_row(parallel_, part.n, [&](std::size_t i, std::size_t) { add_experts(part.first + i, layer); });
+  if (trace_) trace(part, layer);
   return {};
 }
 
@@ -290,9 +341,9 @@ void Qwen3MoeTrunk::add_experts(std::size_t row, std::uint32_t layer) {
   add_delta(row, layer, "residual values after the experts");
 }
 
-void Qwen3MoeTrunk::trace(std::uint32_t layer) const {
+void Qwen3MoeTrunk::trace(const Part& part, std::uint32_t layer) const {
   const std::size_t top_k = model_.info.top_k;
-  for (std::size_t row = 0; row < n_rows_; ++row) {
+  for (std::size_t row = part.first; row < part.first + part.n; ++row) {
     if (failures_.failed(row)) continue;
     trace_({layer, row, std::span(buffers_.experts).subspan(row * top_k, top_k),
             std::span(buffers_.weights).subspan(row * top_k, top_k),

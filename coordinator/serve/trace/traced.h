@@ -2,10 +2,11 @@
 // without it nothing of a step knows of traces.
 //
 // A leg's track has one span a batch, from the begin of its submit() to the end of its collect(), or to its abandon()
-// where it is asked range by range, and these two within it; the track of steps has one span a step. The dispatcher has
-// one batch a leg open at a time, so spans nest.
+// where it is asked range by range, and these two within it; the track of steps has one span a step. Of two batches
+// that are open at once, the later one's span begins where the earlier one's ends, so that spans nest.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "coordinator/arch/forwarding_trunk.h"
 #include "coordinator/legs/leg.h"
+#include "coordinator/legs/routed_experts.h"
 #include "coordinator/serve/trace/recorder.h"
 
 namespace terrace::serve {
@@ -59,9 +61,16 @@ class TracedLeg final : public legs::Leg {
   legs::Leg& leg_;
   TraceRecorder& recorder_;
   const std::uint32_t track_;
-  TraceSpan batch_;                    // the open one
-  legs::Ticket ticket_ = 0;            // of it; audits have others, and no span
-  std::uint64_t computed_before_ = 0;  // compute_us when it was submitted
+  // Those under way, but audits: they have no span.
+  struct Open {
+    legs::Ticket ticket = 0;  // 0: none
+    TraceSpan batch;
+  };
+  void end_batch(Open& open, std::int64_t collect_begin, std::uint64_t computed_us);
+
+  std::array<Open, legs::kMostLayersOpen> open_;
+  std::int64_t last_end_ = 0;        // of a batch's span
+  std::uint64_t computed_seen_ = 0;  // compute_us that ended spans have
 };
 
 class TracedTrunk final : public arch::ForwardingTrunk {

@@ -73,7 +73,7 @@ legs::SessionModel GateModel::session_model(const std::vector<kernels::ExpertKer
 
 GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                                  std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes,
-                                 std::uint32_t max_streams, bool with_backstop)
+                                 std::uint32_t max_streams, bool with_backstop, arch::Overlap overlap)
     : model_(model),
       host_(owners, lookup, std::move(host_kernels), model.serial, model.ops),
       backstop_(with_backstop ? backstop_over(model) : nullptr),
@@ -87,6 +87,7 @@ GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable&
   options.max_rows = kMaxRows;
   options.max_streams = max_streams;
   options.shift = model.experts.shift;
+  options.overlap = overlap;
   trunk_ = must(arch::make_trunk(model.file, options, dispatcher_, model.serial));
 }
 

@@ -10,6 +10,7 @@
 #include "common/manifest/experts.h"
 #include "common/manifest/manifest.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
@@ -45,7 +46,8 @@ class GateCoordinator {
   // fail.
   GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                   std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {},
-                  std::uint32_t max_streams = 1, bool with_backstop = false);
+                  std::uint32_t max_streams = 1, bool with_backstop = false,
+                  arch::Overlap overlap = arch::Overlap::kAuto);
 
   arch::Trunk& trunk() { return *trunk_; }
   GateRun run(const std::vector<std::int32_t>& prompt, std::uint32_t batch, std::uint64_t max_tokens);

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/parallel.h"
@@ -51,8 +53,17 @@ T value_of(Result<T> result) {
 // Sits between a trunk and its experts: fails one submit on demand, and remembers how batches were asked for.
 class Tap final : public legs::RoutedExperts {
  public:
-  explicit Tap(legs::RoutedExperts& experts) : experts_(experts) {}
+  explicit Tap(legs::RoutedExperts& experts) : experts_(experts) { journal_.reserve(4096); }
 
+  // Experts are as if others computed them: steps are cut by the rule.
+  void compute_elsewhere() { elsewhere_ = true; }
+  // What was called since the last call: "s3 c3 " for a submit() of layer 3 and the collect() that ended it; "x " for
+  // what abandon() ended.
+  std::string take_journal() {
+    const std::string taken = journal_;
+    journal_.clear();
+    return taken;
+  }
   // The n-th submit from now fails with kPeerGone; 0: none.
   void fail_submit(std::uint32_t nth) { fail_in_ = nth; }
   legs::Priority last_priority() const { return last_priority_; }
@@ -67,13 +78,28 @@ class Tap final : public legs::RoutedExperts {
   void begin_step() override { experts_.begin_step(); }
   std::uint64_t step() const override { return experts_.step(); }
   std::uint64_t uncertain_since() const override { return clean_; }
+  bool computes_elsewhere() const override { return elsewhere_ || experts_.computes_elsewhere(); }
+  void progress() override {
+    ++progressed;
+    experts_.progress();
+  }
+  Status abandon() override {
+    if (n_open_ != 0) note('x', "");
+    n_open_ = 0;
+    return experts_.abandon();
+  }
 
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
+    open_[n_open_++] = routed.layer;
+    note('s', std::to_string(routed.layer));
     if (fail_in_ != 0 && --fail_in_ == 0) return Error(ErrorCode::kPeerGone, "box1:9000: the connection is closed");
     return experts_.submit(routed);
   }
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
+    note('c', std::to_string(open_[0]));
+    open_[0] = open_[1];
+    --n_open_;
     TERRACE_RETURN_IF_ERROR(experts_.collect(sums, failed));
     if (step() < first_wrong_ || step() > found_in_) return {};
     if (step() == found_in_) return Error(ErrorCode::kUncertain, "box1:9000: computes wrong");
@@ -81,11 +107,25 @@ class Tap final : public legs::RoutedExperts {
     return {};
   }
 
+  std::size_t progressed = 0;
+
  private:
+  // Drops what has no room: tests that count allocations look at none of it.
+  void note(char what, const std::string& layer) {
+    if (journal_.size() + 16 > journal_.capacity()) return;
+    journal_ += what;
+    journal_ += layer;
+    journal_ += ' ';
+  }
+
   legs::RoutedExperts& experts_;
   std::uint64_t clean_ = 0;
   std::uint64_t first_wrong_ = 0, found_in_ = 0;
   std::uint32_t fail_in_ = 0;
+  bool elsewhere_ = false;
+  std::array<std::uint32_t, legs::kMostLayersOpen> open_{};  // layers
+  std::size_t n_open_ = 0;
+  std::string journal_;
   legs::Priority last_priority_ = legs::Priority::kDecode;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -157,6 +158,26 @@ class AuditorTest : public testing::Test {
     }
     return {};
   }
+  // Two halves of a step, layer by layer in turn.
+  Status step_in_halves(std::uint32_t n_rows) {
+    dispatcher_->begin_step();
+    std::deque<Routed> open;
+    const auto collect = [&]() -> Status {
+      Sums sums(open.front().view.n_rows);
+      TERRACE_RETURN_IF_ERROR(dispatcher_->collect(sums.view(), sums.failed));
+      EXPECT_EQ(sums, host_alone(open.front())) << "layer " << open.front().view.layer;
+      open.pop_front();
+      return {};
+    };
+    for (std::uint32_t l = 0; l < audited_model().n_layers(); ++l)
+      for (const std::uint32_t rows : {n_rows, n_rows + 1}) {
+        if (open.size() == 2) TERRACE_RETURN_IF_ERROR(collect());
+        open.emplace_back(l, rows, Priority::kPrompt, rng_);
+        TERRACE_RETURN_IF_ERROR(dispatcher_->submit(open.back().view));
+      }
+    while (!open.empty()) TERRACE_RETURN_IF_ERROR(collect());
+    return {};
+  }
   Sums host_alone(const Routed& routed) {
     const OwnerTable all(test::kEpoch, {"host"}, audited_model().n_layers(), kExperts,
                          std::vector<std::uint16_t>(audited_model().n_layers() * kExperts, 0));
@@ -193,6 +214,28 @@ TEST_F(AuditorTest, FractionOne_ChecksEveryPairOfTheNodeAndUsesNoneOfItsSums) {
   EXPECT_GT(node_.audited.size(), 0u);
   EXPECT_EQ(node_.sum_pairs, 0u);
   EXPECT_TRUE(node_.idle());
+}
+
+TEST_F(AuditorTest, TwoHalvesUnderWay_EachIsCheckedAsItself) {
+  for (const double fraction : {1.0, 0.3}) {
+    start(fraction);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(step_in_halves(7).ok());
+    EXPECT_EQ(node_.sum_pairs == 0, fraction == 1);
+    EXPECT_TRUE(node_.idle());
+  }
+}
+
+TEST_F(AuditorTest, WrongInOneHalf_EndsBothAndTheVerdictIsTheError) {
+  start(0.3);
+  ASSERT_TRUE(step_in_halves(7).ok());
+  node_.lie = flip_a_bit;
+  const Status found = step_in_halves(7);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code(), ErrorCode::kUncertain);
+  EXPECT_EQ(dispatcher_->uncertain_since(), 1u);
+  EXPECT_EQ(node_.state(), LegState::kWrong);
+  EXPECT_TRUE(node_.idle());
+  dispatcher_->begin_step();  // nothing is under way
 }
 
 TEST_F(AuditorTest, LargePrompt_IsCheckedInPiecesTwoAtATime) {

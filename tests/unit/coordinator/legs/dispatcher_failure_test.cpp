@@ -71,6 +71,18 @@ class DispatcherFailure : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.error().text();
     EXPECT_EQ(sums, right(routed)) << "seed " << test::kSeed;
   }
+  void expect_same_halves(const Routed& older, const Routed& younger) {
+    Sums sums(older.view.n_rows), rest(younger.view.n_rows);
+    dispatcher().begin_step();
+    ASSERT_TRUE(dispatcher().submit(older.view).ok());
+    ASSERT_TRUE(dispatcher().submit(younger.view).ok());
+    const Status first = dispatcher().collect(sums.view(), sums.failed);
+    ASSERT_TRUE(first.ok()) << first.error().text();
+    const Status second = dispatcher().collect(rest.view(), rest.failed);
+    ASSERT_TRUE(second.ok()) << second.error().text();
+    EXPECT_EQ(sums, right(older)) << "seed " << test::kSeed;
+    EXPECT_EQ(rest, right(younger)) << "seed " << test::kSeed;
+  }
   LegCounters counted(const std::string& name) { return board_.find(name)->report().counters; }
   std::uint64_t all_pairs() {
     std::uint64_t pairs = 0;
@@ -88,6 +100,21 @@ class DispatcherFailure : public testing::Test {
   std::shared_ptr<ScriptedLeg> first_ = node("box1:9000"), second_ = node("box2:9000");
   std::unique_ptr<Dispatcher> made_;
 };
+
+// The order of events: batches to all nodes, the host's own work in slices, answers.
+TEST_F(DispatcherFailure, NobodyFails_EveryNodeHasItsBatchAndTheHostHasComputedBeforeAnAnswerIsTaken) {
+  std::string events;
+  first_->events = second_->events = &events;
+  host_->set_between_slices([&] {
+    events += 'h';
+    dispatcher().progress();  // answers may come: they wait
+  });
+  first_->answer_after = second_->answer_after = 1us;
+  expect_same_sums(rows(1, 600));
+  EXPECT_TRUE(events.starts_with("ssh")) << events;
+  EXPECT_GT(events.find('t'), events.rfind('h')) << events;
+  EXPECT_EQ(std::ranges::count(events, 's'), 2) << events;
+}
 
 TEST_F(DispatcherFailure, NobodyFails_TheBackstopReadsNothing) {
   const std::size_t before = backstop_.reader->reads;
@@ -126,6 +153,51 @@ TEST_F(DispatcherFailure, BothNodesLost_SameSums) {
   first_->answer_after = ScriptedLeg::kNever;
   second_->lose_at_submit = true;
   for (const std::uint32_t n_rows : {5u, 600u, 1u}) expect_same_sums(rows(0, n_rows));
+}
+
+// ---- with both halves of a step under way
+// ----------------------------------------------------------------------------
+
+TEST_F(DispatcherFailure, LostWithBothHalvesUnderWay_SameSums) {
+  for (const auto lost_after : {0us, 50us, 300us}) {
+    first_->lost_after = lost_after;
+    first_->answer_after = 1ms;
+    expect_same_halves(rows(0, 300), rows(0, 299));
+    expect_same_halves(rows(1, 300), rows(1, 299));
+    EXPECT_EQ(first_->state(), LegState::kLost);
+    EXPECT_EQ(first_->n_open(), 0u);
+    made_.reset();
+    first_ = node("box1:9000");
+  }
+}
+
+TEST_F(DispatcherFailure, OlderHalfWantsTheBackstopThatReadsForTheYounger_SameSums) {
+  const Routed older = rows(0, 5), younger = rows(0, 4);
+  Sums sums(5), rest(4);
+  second_->answer_after = 50ms;  // past its soft limit, while the younger half has lost the other node
+  dispatcher().begin_step();
+  ASSERT_TRUE(dispatcher().submit(older.view).ok());
+  first_->lose_at_submit = true;
+  ASSERT_TRUE(dispatcher().submit(younger.view).ok());
+  ASSERT_TRUE(dispatcher().collect(sums.view(), sums.failed).ok());
+  EXPECT_EQ(sums, right(older));
+  ASSERT_TRUE(dispatcher().collect(rest.view(), rest.failed).ok());
+  EXPECT_EQ(rest, right(younger));
+  EXPECT_GT(counted("box1:9000").hedged_pairs, 0u);
+}
+
+TEST_F(DispatcherFailure, FileUnreadableWithBothHalvesUnderWay_EndsBoth) {
+  first_->lose_at_submit = true;
+  backstop_.reader->broken = true;
+  const Routed older = rows(0, 5), younger = rows(0, 4);
+  Sums sums(5);
+  dispatcher().begin_step();
+  ASSERT_TRUE(dispatcher().submit(older.view).ok());
+  ASSERT_TRUE(dispatcher().submit(younger.view).ok());
+  EXPECT_EQ(dispatcher().collect(sums.view(), sums.failed).error().code(), ErrorCode::kIo);
+  EXPECT_EQ(second_->n_open(), 0u);
+  backstop_.reader->broken = false;
+  expect_same_halves(rows(1, 5), rows(1, 4));
 }
 
 TEST_F(DispatcherFailure, WrongNode_IsToldApartFromALostOne) {

@@ -58,6 +58,7 @@ class FakeLeg final : public Leg {
   Result<Ticket> submit(const LegBatch& batch) override {
     journal_.entries.push_back({index_, true});
     if (refuse) return Error(ErrorCode::kPeerGone, name_ + " is lost at submit");
+    if (open_.size() >= most_open) return Error(ErrorCode::kBusy, name_ + ": one batch is open");
     check(batch);
     open_[++last_] = batch;
     return last_;
@@ -77,6 +78,7 @@ class FakeLeg final : public Leg {
 
   bool refuse = false;
   bool fail = false;
+  std::size_t most_open = ~std::size_t{0};
   std::size_t pairs = 0;
   std::vector<RowRange> ranges;  // of the last batch
 
@@ -274,12 +276,92 @@ TEST(Dispatcher, FailedCollect_CollectsTheOthersAndGivesTheError) {
   }
 }
 
-TEST(DispatcherDeathTest, SubmitTwice_Aborts) {
+TEST(DispatcherDeathTest, SubmitOfMoreLayersThanMayBeOpen_Aborts) {
   terrace::test::Rng rng(test::kSeed);
   Fakes fakes(table(1, std::vector<std::uint16_t>(model().n_layers() * kExperts, 0)));
   const Routed routed(0, 1, Priority::kDecode, rng);
-  ASSERT_TRUE(fakes.dispatcher->submit(routed.view).ok());
+  for (std::size_t i = 0; i < kMostLayersOpen; ++i) ASSERT_TRUE(fakes.dispatcher->submit(routed.view).ok());
   EXPECT_DEATH((void)fakes.dispatcher->submit(routed.view), "before collect");
+}
+
+// ---- two layers under way: the halves of a step
+// ----------------------------------------------------------------------
+
+OwnerTable thirds_of_three() {
+  std::vector<std::uint16_t> owners(model().n_layers() * kExperts);
+  for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = static_cast<std::uint16_t>(i % 3);
+  return table(3, owners);
+}
+
+TEST(DispatcherHalves, TheSecondHalfIsSubmittedBeforeTheFirstIsCollected_EachEndsInItsTurn) {
+  terrace::test::Rng rng(test::kSeed);
+  Fakes fakes(thirds_of_three());
+  const Routed first(1, 20, Priority::kPrompt, rng), second(1, 13, Priority::kPrompt, rng),
+      next(2, 20, Priority::kPrompt, rng);
+  Sums sums(20), rest(13), after(20);
+  ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(sums.view(), sums.failed).ok());
+  ASSERT_TRUE(fakes.dispatcher->submit(next.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(rest.view(), rest.failed).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(after.view(), after.failed).ok());
+  EXPECT_EQ(sums, host_alone(first));
+  EXPECT_EQ(rest, host_alone(second));
+  EXPECT_EQ(after, host_alone(next));
+  std::string order;
+  for (const auto& entry : fakes.journal.entries) order += (entry.submit ? " s" : " c") + std::to_string(entry.leg);
+  EXPECT_EQ(order, " s1 s2 s0 s1 s2 s0 c0 c1 c2 s1 s2 s0 c0 c1 c2 c0 c1 c2");
+  EXPECT_TRUE(fakes.idle());
+}
+
+TEST(DispatcherHalves, LegWithRoomForOneBatch_GetsTheSecondWhenTheFirstHasEnded) {
+  terrace::test::Rng rng(test::kSeed);
+  Fakes fakes(thirds_of_three());
+  fakes.legs[2]->most_open = 1;
+  const Routed first(0, 9, Priority::kDecode, rng), second(0, 8, Priority::kDecode, rng);
+  for (int round = 0; round < 3; ++round) {
+    Sums sums(9), rest(8);
+    ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+    ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+    ASSERT_TRUE(fakes.dispatcher->collect(sums.view(), sums.failed).ok());
+    ASSERT_TRUE(fakes.dispatcher->collect(rest.view(), rest.failed).ok());
+    EXPECT_EQ(sums, host_alone(first));
+    EXPECT_EQ(rest, host_alone(second));
+  }
+  // Alone, a leg that is busy has failed.
+  fakes.legs[2]->most_open = 0;
+  EXPECT_EQ(fakes.dispatcher->submit(first.view).error().code(), ErrorCode::kBusy);
+  EXPECT_TRUE(fakes.idle());
+}
+
+TEST(DispatcherHalves, ErrorOfEitherHalfOrAbandon_LeavesNoTicketOpen) {
+  terrace::test::Rng rng(test::kSeed);
+  Fakes fakes(thirds_of_three());
+  const Routed first(0, 16, Priority::kPrompt, rng), second(0, 15, Priority::kPrompt, rng);
+  Sums sums(16), rest(15);
+  for (std::size_t bad = 0; bad < 3; ++bad) {
+    ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+    fakes.legs[bad]->refuse = true;
+    EXPECT_EQ(fakes.dispatcher->submit(second.view).error().text(), fakes.owners.leg_name(bad) + " is lost at submit");
+    fakes.legs[bad]->refuse = false;
+    EXPECT_TRUE(fakes.idle()) << "submit, " << bad;
+
+    ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+    ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+    fakes.legs[bad]->fail = true;
+    EXPECT_EQ(fakes.dispatcher->collect(sums.view(), sums.failed).error().text(),
+              fakes.owners.leg_name(bad) + " is lost at collect");
+    fakes.legs[bad]->fail = false;
+    EXPECT_TRUE(fakes.idle()) << "collect, " << bad;
+  }
+  ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+  EXPECT_TRUE(fakes.dispatcher->abandon().ok());
+  EXPECT_TRUE(fakes.idle());
+  EXPECT_TRUE(fakes.dispatcher->abandon().ok()) << "of nothing";
+  ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(rest.view(), rest.failed).ok());
+  EXPECT_EQ(rest, host_alone(second));
 }
 
 // ---- host leg -------------------------------------------------------------------------------------------------------

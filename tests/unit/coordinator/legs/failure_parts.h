@@ -108,6 +108,7 @@ class ScriptedLeg final : public Leg {
   bool refuse_batch = false;
   bool lose_at_submit = false;
   LegState out_as = LegState::kLost;
+  std::string* events = nullptr;  // gets an "s" for each submit(), a "t" for each take()
   // What they were.
   std::vector<std::uint64_t> epochs;
   // Tickets that somebody still waits for.
@@ -124,6 +125,7 @@ class ScriptedLeg final : public Leg {
   bool by_range() const override { return true; }
 
   Result<Ticket> submit(const LegBatch& batch) override {
+    if (events != nullptr) *events += 's';
     if (lose_at_submit) put_out();
     if (out_) return *out_;
     EXPECT_NE(batch.rows_owner, nullptr) << "a leg that is given up may still send rows";
@@ -165,6 +167,7 @@ class ScriptedLeg final : public Leg {
   }
   RangeState range_state(Ticket ticket, std::size_t range) const override { return open_.at(ticket).state.at(range); }
   Status take(Ticket ticket, std::size_t range, kernels::SumsView sums, std::span<std::uint8_t> failed) override {
+    if (events != nullptr) *events += 't';
     Open& open = open_.at(ticket);
     EXPECT_EQ(open.state.at(range), RangeState::kReady);
     std::vector<kernels::Pair> pairs;

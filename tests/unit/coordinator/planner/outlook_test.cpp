@@ -130,6 +130,18 @@ TEST_F(PredictionFile, IsReadBackAsItWasWritten) {
   EXPECT_DOUBLE_EQ((*stated)->decode, make_outlook(input()).decode.tokens_per_second);
   EXPECT_DOUBLE_EQ((*stated)->prompt, make_outlook(input()).prompt.tokens_per_second);
   EXPECT_EQ((*stated)->prompt_rows, 512u);
+  EXPECT_EQ((*stated)->decode_halves_pay, make_outlook(input()).decode.halves_pay);
+  EXPECT_DOUBLE_EQ((*stated)->prompt_trunk, measured_.prompt.trunk);
+  EXPECT_TRUE((*stated)->links.empty()) << "no rate was measured";
+}
+
+TEST_F(PredictionFile, HasTheLinksThatWereMeasured) {
+  measured_.legs[2].bytes_per_second = 3e8;
+  const auto stated = read({{"prediction", prediction()}});
+  ASSERT_TRUE(stated.ok() && stated->has_value());
+  ASSERT_EQ((*stated)->links.size(), 1u);
+  EXPECT_EQ((*stated)->links[0].node, measured_.legs[2].name);
+  EXPECT_DOUBLE_EQ((*stated)->links[0].bytes_per_second, 3e8);
 }
 
 TEST_F(PredictionFile, HoldsWhatItWasMadeFrom) {

@@ -193,6 +193,40 @@ TEST(Prediction, Prompt_ANodeComputesRangeByRange) {
   EXPECT_NEAR(step.layers, 2 * (1 * kMs + out + 4 * kMs + back), 1e-9);
 }
 
+// A half has 256 rows: its trunk 2.5 ms a layer, the host's experts 2 ms, the node's trip 1 ms and experts 2 ms.
+TEST(Prediction, PromptInHalves_IsAsLongAsWhatIsBusiest) {
+  Case c;
+  const StepPrediction whole = predict_prompt(c.model, c.measured, c.places);
+  EXPECT_NEAR(whole.step, 20 * kMs, 1e-5);  // the trunk, and in each layer the node's trip and two ranges of 2 ms
+  EXPECT_EQ(whole.hidden, 0);
+  c.model.prompt_in_halves = true;
+  const StepPrediction here = predict_prompt(c.model, c.measured, c.places);
+  EXPECT_NEAR(here.step, 18 * kMs, 1e-5) << "trunk and host: 9 ms a layer for both halves";
+  EXPECT_NEAR(here.step, here.trunk + here.dispatch + here.layers + here.whole - here.hidden, 1e-9);
+  EXPECT_EQ(here.limited_by, "trunk");
+  c.measured.legs[1].alone = c.measured.legs[1].together = {flat_cost(3 * kMs)};
+  const StepPrediction there = predict_prompt(c.model, c.measured, c.places);
+  EXPECT_NEAR(there.step, 24 * kMs, 1e-5) << "the node: 12 ms a layer for both halves";
+  EXPECT_EQ(there.limited_by, "box1:9000 (its computing)");
+  c.measured.legs[1].prompt_round_trip = 20 * kMs;
+  EXPECT_NEAR(predict_prompt(c.model, c.measured, c.places).step, 57 * kMs, 1e-5) << "one half, there and back";
+  // Alone nobody computes elsewhere.
+  c.places[1] = Place::kHostMemory;
+  EXPECT_EQ(predict_prompt(c.model, c.measured, c.places).hidden, 0);
+}
+
+TEST(Prediction, DecodeInHalves_PaysWhereALayersWaitIsLongerThanASecondTrunkAndTheHostsExperts) {
+  Case c;
+  EXPECT_FALSE(predict_decode(c.model, c.measured, c.places).halves_pay);
+  c.measured.legs[1].round_trip = 6 * kMs;
+  EXPECT_TRUE(predict_decode(c.model, c.measured, c.places).halves_pay);
+  c.measured.decode.trunk = 20 * kMs;
+  EXPECT_FALSE(predict_decode(c.model, c.measured, c.places).halves_pay);
+  c.measured.decode.trunk = 0;
+  c.places[1] = Place::kHostMemory;
+  EXPECT_FALSE(predict_decode(c.model, c.measured, c.places).halves_pay) << "no node";
+}
+
 TEST(Prediction, FanOut_ForEachFurtherNodeOfALayer) {
   Case c;
   c.measured.legs.push_back(measured_leg("box2:9000", kMs, 3));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "common/transport/tcp/tcp.h"
 #include "tests/unit/tier_node/support/node_parts.h"
+#include "tier_node/service/slice_limit.h"
 
 namespace terrace::node {
 namespace {
@@ -157,18 +159,44 @@ TEST_P(DataServerWaiting, DecodeBatch_OvertakesThePromptBetweenItsSlices) {
   latency.send_plain(wire::FrameType::kPing, 1);
   ASSERT_EQ(latency.receive_answer()->type(), wire::FrameType::kPong);  // so the batch is in the queue
 
-  std::optional<test::ReceivedFrame> reply;
-  while (!reply) {
+  // Of the prompt no more than the slice in hand, a few of its pairs: then the decode batch is computed, and packed.
+  static_assert(SliceLimit::kFirstPairs < 512 * 8 / 100);
+  for (int run = 0; run < 3; ++run) {
     node.gate().permit_one();
-    reply = latency.receive_answer(std::chrono::milliseconds(20));
-    ASSERT_FALSE(bulk.receive_answer(std::chrono::milliseconds(0))) << "the prompt was answered first";
+    node.gate().await_standstill();
   }
+  const auto reply = latency.receive_answer();
+  ASSERT_TRUE(reply);
+  ASSERT_FALSE(bulk.receive_answer(std::chrono::milliseconds(0))) << "the prompt was answered first";
   EXPECT_EQ(reply->header().sequence, decode_sequence);
   std::vector<std::int64_t> sums(decode.d_model());
   test::add_reply_sums(*reply, decode, *session, sums);
   EXPECT_EQ(sums, decode.expected(model_));
   node.gate().open();
   EXPECT_EQ(answer(bulk, prompt, *session, prompt_sequence), prompt.expected(model_));
+}
+
+TEST(SliceLimit, HasThePairsThatTakeTheTime_GrowsByHalfAndForgetsOneSlowSlice) {
+  SliceLimit limit;
+  EXPECT_EQ(limit.pairs(), SliceLimit::kFirstPairs);
+  limit.took(16, SliceLimit::kMost / 2);  // room for 32
+  EXPECT_EQ(limit.pairs(), 24u);
+  limit.took(24, SliceLimit::kMost / 2);  // for 48
+  EXPECT_EQ(limit.pairs(), 36u);
+  limit.took(36, 3 * SliceLimit::kMost);  // held up, perhaps
+  EXPECT_EQ(limit.pairs(), 48u);
+  limit.took(48, 4 * SliceLimit::kMost);  // twice: it takes longer now
+  EXPECT_EQ(limit.pairs(), 12u);
+  limit.took(12, SliceLimit::kMost);
+  EXPECT_EQ(limit.pairs(), 12u);
+  for (int i = 0; i < 2; ++i) limit.took(12, 1000 * SliceLimit::kMost);
+  EXPECT_EQ(limit.pairs(), SliceLimit::kLeastPairs);
+  for (int i = 0; i < 100; ++i) limit.took(limit.pairs(), std::chrono::nanoseconds(0));  // a clock that stands
+  EXPECT_EQ(limit.pairs(), kernels::Executor::kMaxPairsPerSlice);
+  for (int i = 0; i < 2; ++i) limit.took(5, SliceLimit::kMost / 2);  // batches' last few pairs
+  EXPECT_EQ(limit.pairs(), kernels::Executor::kMaxPairsPerSlice);
+  for (int i = 0; i < 2; ++i) limit.took(10, SliceLimit::kMost);
+  EXPECT_EQ(limit.pairs(), 10u);
 }
 
 }  // namespace

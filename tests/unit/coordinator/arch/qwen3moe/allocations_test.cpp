@@ -17,6 +17,8 @@ TEST(AllocationCount, SeesEveryFormOfNew) {
   EXPECT_EQ(test::allocations() - before, 3u);
 }
 
+std::uint32_t rows_before(std::uint32_t step) { return step * static_cast<std::uint32_t>(kernels::kKvBlockPositions); }
+
 TEST(DecodeStep, AfterWarmUp_AllocatesOnlyACacheBlockEvery32Positions) {
   test::Backwards parallel;
   arch::TrunkOptions options;
@@ -37,6 +39,31 @@ TEST(DecodeStep, AfterWarmUp_AllocatesOnlyACacheBlockEvery32Positions) {
     blocks += new_block ? 1 : 0;
   }
   EXPECT_EQ(blocks, 6u);
+}
+
+TEST(PromptStepInHalves, AfterWarmUp_AllocatesOnlyCacheBlocks) {
+  test::Backwards parallel;
+  arch::TrunkOptions options;
+  options.context = 256;
+  options.overlap = arch::Overlap::kOn;
+  test::ModelUnderTest model(test::tiny_model("tiny-mix"), options, parallel);
+  const std::vector<std::int32_t> chunk(kernels::kKvBlockPositions, 9);
+  {
+    test::Sequence warm(model.trunk());
+    warm.feed(chunk, chunk.size());
+    warm.feed(chunk, chunk.size());
+  }
+  test::Sequence sequence(model.trunk());
+  std::vector<std::vector<arch::StepRow>> steps;
+  for (std::uint32_t step = 0; step < 4; ++step) {
+    auto& rows = steps.emplace_back();
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) rows.push_back({sequence.id(), rows_before(step) + i, 9, false});
+  }
+  for (const auto& rows : steps) {
+    const std::size_t before = test::allocations();
+    ASSERT_TRUE(model.trunk().step(rows).ok());
+    EXPECT_LE(test::allocations() - before, 1u) << "a block for its positions";
+  }
 }
 
 }  // namespace

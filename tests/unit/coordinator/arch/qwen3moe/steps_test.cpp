@@ -2,6 +2,7 @@
 // wrong positions, lost legs.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <numeric>
 
 #include "common/threads/pool.h"
@@ -193,6 +194,128 @@ TEST_F(Step, FullCache_IsAnErrorThatChangesNothing) {
 TEST_F(Step, StreamsBeyondTheMost_AreBusy) {
   Sequence a(trunk_), b(trunk_), c(trunk_);
   EXPECT_EQ(trunk_.open_stream().error().code(), ErrorCode::kBusy);
+}
+
+// ---- halves (docs/adr/0025)
+// ------------------------------------------------------------------------------------------
+
+arch::TrunkOptions halved_options(arch::Overlap overlap = arch::Overlap::kOn) {
+  arch::TrunkOptions options = tiny_options();
+  options.overlap = overlap;
+  return options;
+}
+
+class Halves : public Step {
+ protected:
+  // Of a step of these rows over experts that others compute, a layer at a time; the model has two.
+  std::string journal(const arch::TrunkOptions& options, std::size_t streams, std::size_t rows_each) {
+    ModelUnderTest model(test::tiny_model("tiny-mix"), options, serial_);
+    model.tap().compute_elsewhere();
+    std::deque<Sequence> sequences;
+    std::vector<StepRow> rows;
+    for (std::size_t i = 0; i < streams; ++i)
+      rows = joined(rows, sequences.emplace_back(model.trunk()).rows(Tokens(rows_each, 7)));
+    value_of(model.trunk().step(rows));
+    return model.tap().take_journal();
+  }
+  const std::string whole_ = "s0 c0 s1 c1 ", halves_ = "s0 s0 c0 s1 c0 s1 c1 c1 ";
+};
+
+// The order of events: while one half's experts of a layer are under way, the other half's trunk is computed.
+TEST_F(Halves, SecondHalfIsUnderWay_BeforeTheFirstIsCollected) {
+  ASSERT_EQ(model_.info().n_layers, 2u);
+  EXPECT_EQ(journal(halved_options(), 1, 2), halves_);
+  EXPECT_EQ(journal(halved_options(), 3, 1), halves_);
+  EXPECT_EQ(journal(halved_options(), 1, 1), whole_) << "of one row there is no half";
+  EXPECT_EQ(journal(halved_options(arch::Overlap::kOff), 1, 64), whole_);
+}
+
+TEST_F(Halves, ByTheRule_PromptsFromTwiceTheLeastPartAndDecodingWhereAPlanSaysSo) {
+  arch::TrunkOptions options = halved_options(arch::Overlap::kAuto);
+  EXPECT_EQ(journal(options, 1, 2 * arch::kLeastPromptPart), halves_);
+  EXPECT_EQ(journal(options, 1, 2 * arch::kLeastPromptPart - 1), whole_);
+  EXPECT_EQ(journal(options, 3, 1), whole_);
+  options.decode_in_halves = true;
+  EXPECT_EQ(journal(options, 3, 1), halves_);
+  EXPECT_EQ(journal(options, 1, 1), whole_);
+  // Nobody computes elsewhere: there is nothing to hide.
+  ModelUnderTest alone(test::tiny_model("tiny-mix"), options, serial_);
+  Sequence sequence(alone.trunk());
+  sequence.feed(Tokens(64, 7), 64);
+  EXPECT_EQ(alone.tap().take_journal(), whole_);
+}
+
+TEST_F(Halves, AnyPromptBatch_EqualsTokenByToken) {
+  Tokens prompt(50);
+  std::iota(prompt.begin(), prompt.end(), 100);
+  for (const char* name : {"tiny-mix", "tiny-q8_0"}) {
+    test::Backwards backwards;
+    ModelUnderTest whole(test::tiny_model(name), tiny_options(), serial_),
+        halved(test::tiny_model(name), halved_options(), backwards);
+    Sequence one_by_one(whole.trunk());
+    const std::vector<float> expected = one_by_one.feed(prompt, 1, true);
+    for (const std::size_t batch : {2, 3, 17, 50}) {
+      Sequence sequence(halved.trunk());
+      EXPECT_EQ(sequence.feed(prompt, batch, true), expected) << name << ", batches of " << batch;
+    }
+  }
+}
+
+TEST_F(Halves, StreamsThatShareSteps_EqualEachAlone) {
+  const Greedy first_alone = alone(trunk_, kFirst), second_alone = alone(trunk_, kSecond);
+  ModelUnderTest halved(test::tiny_model("tiny-mix"), halved_options(), serial_);
+  arch::Trunk& trunk = halved.trunk();
+  Sequence first(trunk), second(trunk);
+  Greedy got[2];
+  std::vector<float> logits = first.feed(kFirst, 64);
+  got[0] = {{test::argmax(logits)}, {test::xxh3(logits)}};
+  auto rows = joined(second.rows(kSecond), first.rows(got[0].tokens));  // a prompt's end and a decoding row in one half
+  rows[kSecond.size() - 1].want_logits = rows.back().want_logits = true;
+  const std::size_t vocabulary = halved.info().vocabulary;
+  for (int step = 0; step < 11; ++step) {
+    const auto result = value_of(trunk.step(rows));
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto own = result.logits.subspan((1 - i) * vocabulary, vocabulary);
+      got[i].tokens.push_back(test::argmax(own));
+      got[i].hashes.push_back(test::xxh3(own));
+    }
+    rows = joined(second.rows(std::span(got[1].tokens).last(1)), first.rows(std::span(got[0].tokens).last(1)));
+    rows[0].want_logits = rows[1].want_logits = true;
+  }
+  EXPECT_EQ(got[0], first_alone);
+  EXPECT_EQ(got[1].tokens, Tokens(second_alone.tokens.begin(), second_alone.tokens.begin() + 11));
+  EXPECT_EQ(got[1].hashes, (std::vector<std::string>(second_alone.hashes.begin(), second_alone.hashes.begin() + 11)));
+}
+
+TEST_F(Halves, LostLegAtAnySubmit_EndsTheOtherHalfAndLeavesStreamsAsTheyWere) {
+  const Greedy undisturbed = alone(trunk_, kFirst);
+  ModelUnderTest halved(test::tiny_model("tiny-mix"), halved_options(), serial_);
+  arch::Trunk& trunk = halved.trunk();
+  for (std::uint32_t nth = 1; nth <= 2 * halved.info().n_layers; ++nth) {
+    Sequence sequence(trunk);
+    sequence.feed(std::span(kFirst).first(2), 64);
+    halved.tap().fail_submit(nth);
+    halved.tap().take_journal();
+    EXPECT_EQ(trunk.step(sequence.rows(std::span(kFirst).subspan(2))).error().code(), ErrorCode::kPeerGone);
+    EXPECT_TRUE(halved.tap().take_journal().ends_with("x "));
+    EXPECT_EQ(trunk.length(sequence.id()), 2u);
+    EXPECT_EQ(test::greedy(sequence, std::span(kFirst).subspan(2), 64, 12), undisturbed) << "submit " << nth;
+  }
+}
+
+// Bytes of what is under way move while the trunk computes, and only then.
+TEST_F(Halves, WhileTheTrunkComputes_LegsAreLookedAt) {
+  arch::TrunkOptions options;
+  options.context = 256;
+  ModelUnderTest whole(test::demo_model(), options, serial_);
+  options.overlap = arch::Overlap::kOn;
+  ModelUnderTest halved(test::demo_model(), options, serial_);
+  for (ModelUnderTest* model : {&halved, &whole}) {
+    Sequence sequence(model->trunk());
+    sequence.feed(Tokens(128, 7), 128);
+  }
+  EXPECT_GT(halved.tap().progressed, 6u) << "of 6 layers, each of some milliseconds";
+  EXPECT_EQ(whole.tap().progressed, 0u);
 }
 
 // Two splits of 256 positions and a part: batches and threads cut them differently.
