@@ -129,6 +129,7 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   std::unique_ptr<ServedModel> model;  // outlives the server, whose routes use it
   TERRACE_ASSIGN_OR_RETURN(const auto server, serve::http::Server::start(std::move(http), make_router(backend)));
   print_err("listening on {}\n", server->url());
+  backend.answer_batch = server->answer_batch();
   backend.http_families = [&counts, &server] { return counts.families(server->counts()); };
   TERRACE_ASSIGN_OR_RETURN(model, ServedModel::load(options, environment, log, backend));
   server->set_unavailable(std::nullopt);

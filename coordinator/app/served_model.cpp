@@ -40,7 +40,8 @@ struct ServedModel::Parts {
 
   // What the file says, before anything is loaded. The engine opens it once more.
   Status read(const ServeOptions& options, const Logger& log);
-  Status start(const ServeOptions& options, const Environment& environment, const Logger& log, const TrunkOf& trunk_of);
+  Status start(const ServeOptions& options, const Environment& environment, const Logger& log,
+               const serve::http::AnswerBatch& answer_batch, const TrunkOf& trunk_of);
   void describe(const ServeOptions& options);
 };
 
@@ -132,7 +133,7 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
 }
 
 Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment, const Logger& log,
-                                 const TrunkOf& trunk_of) {
+                                 const serve::http::AnswerBatch& answer_batch, const TrunkOf& trunk_of) {
   const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
     TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
     context.model.n_context_trained = info.context;
@@ -159,6 +160,8 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
         "audit and may be wrong: {}",
         why.text(), n_ended);
   };
+  scheduling.before_telling = answer_batch.begin;
+  scheduling.after_telling = answer_batch.end;
   scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {
     auto pinned = e.pin_step_thread();
     if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
@@ -188,7 +191,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
                                                        const TrunkOf& trunk_of) {
   auto parts = std::make_unique<Parts>();
   TERRACE_RETURN_IF_ERROR(parts->read(options, log));
-  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, log, trunk_of));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, log, backend.answer_batch, trunk_of));
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();

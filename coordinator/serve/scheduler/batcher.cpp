@@ -16,7 +16,9 @@ Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
       keeps_(options.resting_bytes > 0),
       slots_(options.slots),
       resting_(parts.trunk, options.resting_bytes),
-      on_roll_back_(options.on_roll_back) {
+      on_roll_back_(options.on_roll_back),
+      before_telling_(options.before_telling),
+      after_telling_(options.after_telling) {
   by_age_.reserve(slots_.size());
   prompts_.reserve(slots_.size());
   choices_.reserve(slots_.size());

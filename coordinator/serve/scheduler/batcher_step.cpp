@@ -17,10 +17,16 @@ void Batcher::take_step() {
   const auto begin = Clock::now();
   const Result<arch::StepResult> result = run_rows();
   const auto end = Clock::now();
-  if (!result.ok() && result.error().code() == ErrorCode::kUncertain) return roll_back(result.error());
-  if (!result.ok()) return fail_step(result.error());
-  told_.step_error.reset();
-  take_results(*result, begin, end);
+  if (before_telling_) before_telling_();
+  if (result.ok()) {
+    told_.step_error.reset();
+    take_results(*result, begin, end);
+  } else if (result.error().code() == ErrorCode::kUncertain) {
+    roll_back(result.error());
+  } else {
+    fail_step(result.error());
+  }
+  if (after_telling_) after_telling_();
 }
 
 void Batcher::sort_by_age() {
