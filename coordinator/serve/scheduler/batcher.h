@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/serve/scheduler/leg_steps.h"
 #include "coordinator/serve/scheduler/row_shares.h"
 #include "coordinator/serve/scheduler/run.h"
 #include "coordinator/serve/scheduler/scheduler.h"
@@ -140,6 +141,7 @@ class Batcher {
   std::uint32_t n_prompt_rows_ = 0;  // what was computed once and is again included
 
   SchedulerStatus told_;  // counters and histograms of it
+  LegSteps leg_steps_;
 };
 
 }  // namespace terrace::serve

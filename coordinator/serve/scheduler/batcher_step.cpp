@@ -264,6 +264,7 @@ void Batcher::count_step(Clock::time_point begin, Clock::time_point end) {
   told_.step_seconds.add(seconds);
   if (!prompts_.empty() && n_decoding_ > 0) told_.mixed_step_seconds.add(seconds);
   told_.rows_per_step.add(static_cast<double>(rows_.size()));
+  leg_steps_.step_ended();
 }
 
 }  // namespace terrace::serve
