@@ -159,10 +159,13 @@ Status run_serve(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o));
-  TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
   if (o.model.quiet && o.log.level == LogLevel::kInfo) o.log.level = LogLevel::kWarn;
   o.log.colour = colour_wanted(context.environment, STDERR_FILENO);
-  return serve_until_stopped(o, context.environment, Logger::to_stderr(o.log));
+  const Logger log = Logger::to_stderr(o.log);
+  o.model.log = log;
+  o.model.notes_in_log = o.log.json;
+  TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
+  return serve_until_stopped(o, context.environment, log);
 }
 
 }  // namespace terrace::app
