@@ -153,7 +153,7 @@ Status Serving::open(const ModelOptions& model, const Environment& environment) 
   };
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
-  TERRACE_ASSIGN_OR_RETURN(server_, serve::http::Server::start(std::move(http), make_router(backend_)));
+  TERRACE_ASSIGN_OR_RETURN(server_, start_server(std::move(http), make_router(backend_), options.model));
   backend_.answer_batch = server_->answer_batch();
   TERRACE_ASSIGN_OR_RETURN(model_, ServedModel::load(options, environment, Logger::silent(), backend_, trunk_of));
   return {};

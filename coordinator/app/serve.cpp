@@ -127,7 +127,7 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   TERRACE_ASSIGN_OR_RETURN(const auto stop, StopWatch::create());
   serve::Backend backend;
   std::unique_ptr<ServedModel> model;  // outlives the server, whose routes use it
-  TERRACE_ASSIGN_OR_RETURN(const auto server, serve::http::Server::start(std::move(http), make_router(backend)));
+  TERRACE_ASSIGN_OR_RETURN(const auto server, start_server(std::move(http), make_router(backend), options.model));
   print_err("listening on {}\n", server->url());
   backend.answer_batch = server->answer_batch();
   backend.http_families = [&counts, &server] { return counts.families(server->counts()); };

@@ -20,6 +20,7 @@
 #include "common/metrics/families.h"
 #include "common/security/random.h"
 #include "common/security/sha256.h"
+#include "common/threads/cpus.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
@@ -104,7 +105,24 @@ serve::http::Reply metrics_reply(const serve::Scheduler& scheduler, const serve:
   return reply;
 }
 
+// Empty: anywhere.
+Result<CpuSet> cpus_beside_steps(const ModelOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const CpuChoice choice,
+                           choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+  if (choice.pinned.empty()) return options.cpu_list ? choice.usable : CpuSet();
+  CpuSet cpus = choice.usable;
+  std::erase(cpus, choice.pinned.front());
+  return cpus;
+}
+
 }  // namespace
+
+Result<std::unique_ptr<serve::http::Server>> start_server(serve::http::ServerOptions http, serve::http::Router router,
+                                                          const ModelOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const CpuSet cpus, cpus_beside_steps(options));
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity confined, ThreadAffinity::confine(cpus));  // its threads inherit it
+  return serve::http::Server::start(std::move(http), std::move(router));
+}
 
 ServedModel::ServedModel(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 ServedModel::~ServedModel() = default;

@@ -1,6 +1,7 @@
 #include "coordinator/serve/http/server.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -155,6 +156,7 @@ void AsioServer::run() {
 }
 
 void AsioServer::serve() {
+  pthread_setname_np(pthread_self(), "terrace-http");
   // Nothing here throws but for want of memory: then the connection that met it waits for its time limit, others go on.
   for (;;) {
     try {
