@@ -82,8 +82,9 @@ class OpenAi(unittest.TestCase):
             check_ball(self, json.loads(text))
 
     def test_tool_is_called_whole_and_in_a_stream(self):
+        throw = {"name": "throw", "description": "A ball.", "parameters": BALL}
         options = {
-            "tools": [{"type": "function", "function": {"name": "throw", "description": "A ball.", "parameters": BALL}}],
+            "tools": [{"type": "function", "function": throw}],
             "tool_choice": {"type": "function", "function": {"name": "throw"}},
             "max_tokens": 80, "temperature": 1, "seed": 5,
         }  # fmt: skip
@@ -103,8 +104,10 @@ class OpenAi(unittest.TestCase):
         call = {"id": "call_1", "type": "function", "function": {"name": "throw", "arguments": "{}"}}
         tools = [{"type": "function", "function": {"name": "throw"}}]
         messages = [{"role": "user", "content": "Throw."}, {"role": "assistant", "tool_calls": [call]}]
-        told = [self.chat(messages=[*messages, {"role": "tool", "tool_call_id": "call_1", "content": text}], tools=tools,
-                          tool_choice="none").usage.prompt_tokens for text in ("It flew.", "It flew far, far away.")]
+        told = []
+        for text in ("It flew.", "It flew far, far away."):
+            answer = {"role": "tool", "tool_call_id": "call_1", "content": text}
+            told.append(self.chat(messages=[*messages, answer], tools=tools, tool_choice="none").usage.prompt_tokens)
         self.assertLess(told[0], told[1])
 
     def test_completion_and_its_stream_agree(self):
