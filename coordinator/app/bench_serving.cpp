@@ -30,6 +30,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::uint32_t kServedSeed = 7;
+
+// Of steps of one row that follow each other: from the beginning of one to that of the next, and of it what lies
+// between the two; microseconds, medians.
+struct DecodeTimes {
+  double token = 0;
+  double outside = 0;
+};
+DecodeTimes decode_times(const std::vector<TimedStep>& steps) {
+  const auto is_decode = [](const TimedStep& step) { return step.decode_rows == 1 && step.prompt_rows == 0; };
+  std::vector<double> tokens, outside;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    if (!is_decode(steps[i - 1]) || !is_decode(steps[i])) continue;
+    tokens.push_back(std::chrono::duration<double, std::micro>(steps[i].begin - steps[i - 1].begin).count());
+    outside.push_back(std::chrono::duration<double, std::micro>(steps[i].begin - steps[i - 1].end).count());
+  }
+  return {median(std::move(tokens)), median(std::move(outside))};
+}
+
 double ms(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 // Waits for what a request does.
@@ -109,7 +128,7 @@ class Serving {
   ServingTest test_;
   ServingResult result_;
   std::mt19937_64 random_{3};
-  std::vector<std::int32_t> prefix_;
+  std::vector<std::int32_t> prefix_, token_prompt_;
   std::uint32_t chunk_ = 0;
 
   std::optional<TimedTrunk> trunk_;
@@ -132,10 +151,11 @@ Status Serving::open(const ModelOptions& model, const Environment& environment) 
     TERRACE_RETURN_IF_ERROR(before_scheduler(engine));
     return &*trunk_;
   };
-  TERRACE_ASSIGN_OR_RETURN(model_, ServedModel::load(options, environment, Logger::silent(), backend_, trunk_of));
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
-  TERRACE_ASSIGN_OR_RETURN(server_, serve::http::Server::start(std::move(http), make_router(backend_)));
+  TERRACE_ASSIGN_OR_RETURN(server_, start_server(std::move(http), make_router(backend_), options.model));
+  backend_.answer_batch = server_->answer_batch();
+  TERRACE_ASSIGN_OR_RETURN(model_, ServedModel::load(options, environment, Logger::silent(), backend_, trunk_of));
   return {};
 }
 
@@ -165,19 +185,23 @@ Status Serving::fit_into(std::uint32_t context) {
   return {};
 }
 
+// The tokens that measure_token_cost() has served.
 Status Serving::generate_alone(Engine& engine) {
+  token_prompt_ = tokens(test_.short_prompt);
   GenerationRequest request;
-  request.prompt = tokens(test_.short_prompt);
+  request.prompt = token_prompt_;
   request.max_tokens = test_.n_gen + 1;
   request.sampling = serve::api::default_sampling();
+  request.sampling.seed = kServedSeed;
   for (std::uint32_t i = 0; i <= test_.repeats; ++i) {
-    TERRACE_ASSIGN_OR_RETURN(const Generation made,
-                             generate(engine, request, [](std::string_view) { return Status(); }));
-    if (i == 0) continue;
-    const double n = static_cast<double>(made.tokens.size() - 1) * test_.repeats;
-    result_.token_cost.generate += 1e3 * made.decode_ms / n;
-    result_.token_cost.generate_outside += 1e3 * (made.decode_ms - made.decode_steps_ms) / n;
+    if (i == 1) (void)trunk_->take();
+    TERRACE_ASSIGN_OR_RETURN(OpenStream stream, OpenStream::open(*trunk_));
+    const auto made = generate(engine, stream, request, [](std::string_view) { return Status(); });
+    if (!made.ok()) return made.error();
   }
+  const auto [token, outside] = decode_times(trunk_->take());
+  result_.token_cost.generate = token;
+  result_.token_cost.generate_outside = outside;
   return {};
 }
 
@@ -294,24 +318,21 @@ Status Serving::measure_mixed_steps() {
   return {};
 }
 
-// One stream, to a client that reads its events. The scheduler's own histograms tell the time from token to token, and
-// that of steps.
+// One stream, to a client that reads its events.
 Status Serving::measure_token_cost() {
   nlohmann::json body;
-  body["prompt"] = tokens(test_.short_prompt);
+  body["prompt"] = token_prompt_;
+  body["seed"] = kServedSeed;
   body["n_predict"] = test_.n_gen + 1;
   body["stream"] = true;
-  body["ignore_eos"] = true;
   body["cache_prompt"] = false;
-  TERRACE_RETURN_IF_ERROR(post_to_loopback(server_->port(), "/completion", body.dump()));
-  const serve::SchedulerStatus before = model_->scheduler().status();
-  for (std::uint32_t i = 0; i < test_.repeats; ++i)
+  for (std::uint32_t i = 0; i <= test_.repeats; ++i) {
+    if (i == 1) (void)trunk_->take();
     TERRACE_RETURN_IF_ERROR(post_to_loopback(server_->port(), "/completion", body.dump()));
-  const serve::SchedulerStatus after = model_->scheduler().status();
-  const auto n = static_cast<double>(after.token_seconds.count() - before.token_seconds.count());
-  const double steps = after.counters.decode_seconds - before.counters.decode_seconds;
-  result_.token_cost.serve = 1e6 * (after.token_seconds.sum() - before.token_seconds.sum()) / n;
-  result_.token_cost.serve_outside = result_.token_cost.serve - 1e6 * steps / n;
+  }
+  const auto [token, outside] = decode_times(trunk_->take());
+  result_.token_cost.serve = token;
+  result_.token_cost.serve_outside = outside;
   return {};
 }
 

@@ -105,6 +105,13 @@ legs::OwnerTable table_without(const legs::OwnerTable& planned, std::span<const 
   return planner::owners_without(planned, gone, epoch, nobody_holds);
 }
 
+terminal::NotesOptions notes_of(const ModelOptions& options, const Environment& environment) {
+  terminal::NotesOptions notes = terminal::notes_on_stderr(options.quiet, environment);
+  if (options.log && options.notes_in_log)
+    notes.line = [log = *options.log](const std::string& line) { log.info("{}", line); };
+  return notes;
+}
+
 }  // namespace
 
 // In the order in which they depend on each other; destroyed in reverse.
@@ -116,6 +123,7 @@ struct Engine::Parts {
   ThreadAffinity on_cpu_list;  // of the thread that opens; all that are started here inherit it
   gguf::File file;
   terminal::Notes notes;
+  std::optional<Logger> log;  // ModelOptions::log
   kernels::CpuFeatures cpu = kernels::detect_cpu_features();
   std::unique_ptr<Pool> pool;
   kernels::Ops ops;
@@ -402,7 +410,7 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
       return Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", owners.leg_name(leg), thrown.what()));
     }
   };
-  hooks.tell = [this](const std::string& line) { notes.print("{}", line); };
+  hooks.tell = [this](const std::string& line) { log ? log->warn("{}", line) : notes.print("{}", line); };
   supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
 }
 
@@ -435,9 +443,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(gguf::File file, gguf::File::open(path));
   std::unique_ptr<Engine> engine(new Engine());
   engine->model_name_ = path.filename().string();
-  engine->parts_ =
-      std::make_unique<Parts>(std::move(cpus), std::move(file), terminal::notes_on_stderr(options.quiet, environment));
+  engine->parts_ = std::make_unique<Parts>(std::move(cpus), std::move(file), notes_of(options, environment));
   Parts& p = *engine->parts_;
+  p.log = options.log;
   if (options.cpu_list) {
     TERRACE_ASSIGN_OR_RETURN(p.on_cpu_list, ThreadAffinity::confine(p.cpus.usable));
   }

@@ -118,11 +118,12 @@ Status check(const ModelOptions& options) {
   return kernels::check(options.card);
 }
 
-Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options) {
+Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options,
+                                                                const std::optional<Logger>& log) {
   if (options.any_credentials()) legs::silence_grpc_log();
-  const Logger log =
-      Logger::to_function(LogLevel::kWarn, [](LogLevel, std::string_view text) { print_err("terrace: {}\n", text); });
-  return security::Credentials::load(options, security::Role::kCoordinator, log);
+  const auto on_stderr = [](LogLevel, std::string_view text) { print_err("terrace: {}\n", text); };
+  return security::Credentials::load(options, security::Role::kCoordinator,
+                                     log ? *log : Logger::to_function(LogLevel::kWarn, on_stderr));
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {
@@ -131,7 +132,11 @@ Result<std::filesystem::path> model_file(const ModelOptions& options) {
   for (const std::filesystem::path& place : demo_places()) {
     if (!std::filesystem::exists(place, error)) continue;
     const std::filesystem::path demo = std::filesystem::weakly_canonical(place, error);
-    if (!options.quiet) print_err("terrace: no --model given, using the demo model {}\n", demo.string());
+    const std::string note = fmt::format("no --model given, using the demo model {}", demo.string());
+    if (options.log && options.notes_in_log)
+      options.log->info("{}", note);
+    else if (!options.quiet)
+      print_err("terrace: {}\n", note);
     return demo;
   }
   return Error(ErrorCode::kNotFound, fmt::format("no --model given, and the demo model {} is neither beside this "

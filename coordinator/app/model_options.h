@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/base/result.h"
 #include "common/base/units.h"
@@ -42,6 +43,10 @@ struct ModelOptions {
   arch::Overlap overlap = arch::Overlap::kAuto;
   bool quiet = false;
   bool json = false;
+  // Of a server, no flags: where set, what becomes of nodes and of credentials goes there at level warning, also when
+  // quiet, and with notes_in_log what loading says too. Otherwise all of it is plain lines on stderr.
+  std::optional<Logger> log = {};
+  bool notes_in_log = false;
 };
 
 // Adds them to `table`, which fills `options`; all but --activations, which is for commands that compute.
@@ -59,11 +64,13 @@ void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
 // plan beside what it says itself. kInvalidArgument.
 Status check(const ModelOptions& options);
 
-// Of this end of links to nodes; null where the options name none. What goes wrong with a renewal is said on stderr.
-Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options);
+// Of this end of links to nodes; null where the options name none. What goes wrong with a renewal is said in `log`, or
+// on stderr.
+Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options,
+                                                                const std::optional<Logger>& log = std::nullopt);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which
-// one is said on stderr unless quiet. kNotFound: neither.
+// one is said on stderr unless quiet, or in the log. kNotFound: neither.
 Result<std::filesystem::path> model_file(const ModelOptions& options);
 
 }  // namespace terrace::app

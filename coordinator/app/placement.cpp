@@ -121,7 +121,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .controls = {},
                       .memory = {}};
   if (!placement.nodes.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security));
+    TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security, options.log));
   }
   for (const std::string& node : placement.nodes) {
     TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,

@@ -127,8 +127,9 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   TERRACE_ASSIGN_OR_RETURN(const auto stop, StopWatch::create());
   serve::Backend backend;
   std::unique_ptr<ServedModel> model;  // outlives the server, whose routes use it
-  TERRACE_ASSIGN_OR_RETURN(const auto server, serve::http::Server::start(std::move(http), make_router(backend)));
+  TERRACE_ASSIGN_OR_RETURN(const auto server, start_server(std::move(http), make_router(backend), options.model));
   print_err("listening on {}\n", server->url());
+  backend.answer_batch = server->answer_batch();
   backend.http_families = [&counts, &server] { return counts.families(server->counts()); };
   TERRACE_ASSIGN_OR_RETURN(model, ServedModel::load(options, environment, log, backend));
   server->set_unavailable(std::nullopt);
@@ -158,10 +159,13 @@ Status run_serve(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_RETURN_IF_ERROR(check(o));
-  TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
   if (o.model.quiet && o.log.level == LogLevel::kInfo) o.log.level = LogLevel::kWarn;
   o.log.colour = colour_wanted(context.environment, STDERR_FILENO);
-  return serve_until_stopped(o, context.environment, Logger::to_stderr(o.log));
+  const Logger log = Logger::to_stderr(o.log);
+  o.model.log = log;
+  o.model.notes_in_log = o.log.json;
+  TERRACE_ASSIGN_OR_RETURN(o.model.model, model_file(o.model));
+  return serve_until_stopped(o, context.environment, log);
 }
 
 }  // namespace terrace::app

@@ -20,6 +20,7 @@
 #include "common/metrics/families.h"
 #include "common/security/random.h"
 #include "common/security/sha256.h"
+#include "common/threads/cpus.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/serve/api/context.h"
@@ -40,7 +41,8 @@ struct ServedModel::Parts {
 
   // What the file says, before anything is loaded. The engine opens it once more.
   Status read(const ServeOptions& options, const Logger& log);
-  Status start(const ServeOptions& options, const Environment& environment, const Logger& log, const TrunkOf& trunk_of);
+  Status start(const ServeOptions& options, const Environment& environment, const Logger& log,
+               const serve::http::AnswerBatch& answer_batch, const TrunkOf& trunk_of);
   void describe(const ServeOptions& options);
 };
 
@@ -103,7 +105,24 @@ serve::http::Reply metrics_reply(const serve::Scheduler& scheduler, const serve:
   return reply;
 }
 
+// Empty: anywhere.
+Result<CpuSet> cpus_beside_steps(const ModelOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const CpuChoice choice,
+                           choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+  if (choice.pinned.empty()) return options.cpu_list ? choice.usable : CpuSet();
+  CpuSet cpus = choice.usable;
+  std::erase(cpus, choice.pinned.front());
+  return cpus;
+}
+
 }  // namespace
+
+Result<std::unique_ptr<serve::http::Server>> start_server(serve::http::ServerOptions http, serve::http::Router router,
+                                                          const ModelOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const CpuSet cpus, cpus_beside_steps(options));
+  TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity confined, ThreadAffinity::confine(cpus));  // its threads inherit it
+  return serve::http::Server::start(std::move(http), std::move(router));
+}
 
 ServedModel::ServedModel(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 ServedModel::~ServedModel() = default;
@@ -132,7 +151,7 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
 }
 
 Status ServedModel::Parts::start(const ServeOptions& options, const Environment& environment, const Logger& log,
-                                 const TrunkOf& trunk_of) {
+                                 const serve::http::AnswerBatch& answer_batch, const TrunkOf& trunk_of) {
   const auto before_load = [&](Engine& opening, const arch::ModelInfo& info, std::uint32_t) -> Status {
     TERRACE_ASSIGN_OR_RETURN(context.tokenizer, opening.tokenizer());
     context.model.n_context_trained = info.context;
@@ -159,6 +178,8 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
         "audit and may be wrong: {}",
         why.text(), n_ended);
   };
+  scheduling.before_telling = answer_batch.begin;
+  scheduling.after_telling = answer_batch.end;
   scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {
     auto pinned = e.pin_step_thread();
     if (!pinned.ok()) return nullptr;  // it runs wherever the system puts it
@@ -188,7 +209,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& optio
                                                        const TrunkOf& trunk_of) {
   auto parts = std::make_unique<Parts>();
   TERRACE_RETURN_IF_ERROR(parts->read(options, log));
-  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, log, trunk_of));
+  TERRACE_RETURN_IF_ERROR(parts->start(options, environment, log, backend.answer_batch, trunk_of));
   parts->describe(options);
   backend.context = &parts->context;
   backend.scheduler = parts->scheduler.get();

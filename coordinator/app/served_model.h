@@ -9,9 +9,16 @@
 #include "common/base/result.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/serve_options.h"
+#include "coordinator/serve/http/server.h"
 #include "coordinator/serve/routes/backend.h"
 
 namespace terrace::app {
+
+// Server::start(). Its threads are kept off the CPU on which the model's steps are taken (Engine::pin_step_thread()),
+// where there is another: a wake-up there would put the step's thread aside just when all wait for it. Errors as
+// choose_cpus() and Server::start().
+Result<std::unique_ptr<serve::http::Server>> start_server(serve::http::ServerOptions http, serve::http::Router router,
+                                                          const ModelOptions& options);
 
 // Made and destroyed by one thread; in between the scheduler's own thread has the engine.
 class ServedModel {

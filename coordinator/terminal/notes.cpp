@@ -46,6 +46,7 @@ std::unique_ptr<Notes::Task> Notes::begin(std::string what) {
 
 void Notes::print_line(const std::string& line) {
   const std::lock_guard lock(mutex_);
+  if (options_.line) return options_.line(line);
   const bool stood = drawn_ > 0;
   std::string out = erase();
   out += "terrace: " + line + "\n";
@@ -59,7 +60,7 @@ void Notes::update(Task& task, std::uint64_t done, std::uint64_t total) {
   task.total_ = total;
   task.done_ = std::min(done, total);
   const TimePoint now = options_.now();
-  if (!options_.live) return tell(task, now);
+  if (!options_.live || options_.line) return tell(task, now);
   if (drawn_ > 0 && now - drawn_at_ < kRedraw) return;
   redraw(now);
 }
@@ -83,6 +84,7 @@ void Notes::tell(Task& task, TimePoint now) {
   if (!due || now - task.begin_ < kSilence) return;
   task.told_tenths_ = tenths;
   task.told_at_ = now;
+  if (options_.line) return options_.line(text_of(task, now));
   options_.write("terrace: " + text_of(task, now) + "\n");
 }
 

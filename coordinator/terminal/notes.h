@@ -31,6 +31,8 @@ struct NotesOptions {
   bool quiet = false;
   bool live = false;  // a terminal that can move its cursor
   std::function<void(std::string_view)> write;
+  // Where set, lines go there, without "terrace: " and without a line break, and nothing is written or drawn: a log.
+  std::function<void(const std::string& line)> line = {};
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<std::size_t()> columns;  // of the terminal
 };

@@ -49,6 +49,12 @@ class Dashboard(unittest.TestCase):
             self.assertTrue(named_in(expression), expression)
             self.assertLessEqual(named_in(expression), known, title)
 
+    def test_each_metric_of_the_http_server_has_a_panel(self):
+        shown = set().union(*(named_in(expression) for _, expression in expressions()))
+        http = {name for name in metrics_table.of("terrace serve") if name.startswith("terrace_http_")}
+        self.assertTrue(http)
+        self.assertLessEqual(http, shown)
+
     def test_prometheus_parses_each_expression(self):
         rules = [
             {"record": f"panel:{i}", "expr": expression.replace("$__rate_interval", "5m")}

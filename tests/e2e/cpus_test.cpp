@@ -140,6 +140,18 @@ TEST_F(Cpus, Coordinator_PinsTheStepsThreadAndTheWorkers) {
   coordinator.kill(SIGKILL);
 }
 
+// Where its wake-ups do not put the step's thread aside.
+TEST_F(Cpus, Server_AnswersClientsBesideTheStepsCpu) {
+  if (mine_.size() < 2) GTEST_SKIP() << "one CPU is allowed";
+  Process server(terrace({"serve", "--port", "0", "--threads", "2", "--cpu-list", format_cpu_list(mine_)}));
+  ASSERT_TRUE(eventually([&] { return server.err().find("ready: ") != std::string::npos || !server.running(); }));
+  const std::vector<Thread> threads = threads_of(server.pid());
+  const CpuSet http = named(threads, "terrace-http").cpus, worker = named(threads, "terrace-w1").cpus;
+  EXPECT_EQ(http.size(), mine_.size() - 1);
+  EXPECT_TRUE(std::ranges::includes(http, worker)) << "all but the first worker's CPU, which is the step's";
+  server.kill(SIGKILL);
+}
+
 TEST_F(Cpus, BadCpuList_IsAUsageErrorThatNamesIt) {
   for (const auto& [list, says] : std::map<std::string, std::string>{
            {"x", "\"x\": is no CPU and no range of CPUs; write numbers and ranges such as 0-3,8"},

@@ -110,17 +110,17 @@ Output AnswerBase::on_piece(std::size_t index, const Piece& piece, const Timings
   if (finished_ || choice.closed) return {};
   choice.has_new_line = choice.has_new_line || piece.text.find('\n') != std::string_view::npos;
   note_tokens(choice, piece);
-  std::vector<Delta> deltas;
+  deltas_.clear();
   if (choice.parser != nullptr) {
     const bool was_reasoning = choice.parser->in_reasoning();
-    choice.parser->push(piece.text, deltas);
+    choice.parser->push(piece.text, deltas_);
     if (was_reasoning || choice.parser->in_reasoning()) choice.n_reasoning += piece.tokens.size();
-    note_deltas(choice, deltas);
+    note_deltas(choice, deltas_);
   } else {
     choice.text += piece.text;
   }
   Output out;
-  if (ask().stream) out.bytes = piece_events(choice, piece.text, deltas, so_far);
+  if (ask().stream) out.bytes = piece_events(choice, piece.text, deltas_, so_far);
   close_if_due(choice, so_far, out);
   return sent(std::move(out));
 }

@@ -119,6 +119,7 @@ class AnswerBase : public Answer {
   AnswerSetup setup_;
   std::int64_t created_;
   std::vector<Choice> choices_;
+  std::vector<Delta> deltas_;  // of the piece at hand; kept for its memory
   std::size_t n_ended_ = 0;
   bool started_ = false;  // the first byte is out
   bool finished_ = false;

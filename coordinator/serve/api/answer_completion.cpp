@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/serve/api/answer_base.h"
+#include "coordinator/serve/api/event_template.h"
 
 namespace terrace::serve::api {
 namespace {
@@ -23,6 +24,7 @@ class CompletionAnswer final : public AnswerBase {
   std::string piece_events(Choice& choice, std::string_view text, const std::vector<Delta>&,
                            const Timings& so_far) override {
     if (text.empty()) return {};
+    if (!ask().timings_per_token && !ask().logprobs) return text_event(choice, text, so_far.predicted_n);
     Json chunk = partial(choice, text, so_far.predicted_n);
     if (ask().timings_per_token) chunk["timings"] = timings_json(so_far);
     if (ask().logprobs) chunk["completion_probabilities"] = take_probabilities(choice);
@@ -43,14 +45,27 @@ class CompletionAnswer final : public AnswerBase {
     return results.size() == 1 ? results.front() : results;
   }
 
-  static Json partial(Choice& choice, std::string_view text, std::uint64_t n_predicted) {
-    return {{"index", choice.index},
-            {"content", text},
-            {"tokens", std::exchange(choice.ids_untold, {})},
+  static Json partial(Json index, Json text, Json tokens, Json n_predicted, Json n_prompt) {
+    return {{"index", std::move(index)},
+            {"content", std::move(text)},
+            {"tokens", std::move(tokens)},
             {"stop", false},
             {"id_slot", -1},  // as llama-server tells it: known at the end
-            {"tokens_predicted", n_predicted},
-            {"tokens_evaluated", choice.n_prompt}};
+            {"tokens_predicted", std::move(n_predicted)},
+            {"tokens_evaluated", std::move(n_prompt)}};
+  }
+  static Json partial(Choice& choice, std::string_view text, std::uint64_t n_predicted) {
+    return partial(choice.index, text, std::exchange(choice.ids_untold, {}), n_predicted, choice.n_prompt);
+  }
+
+  // partial() as an event: what most tokens are.
+  std::string text_event(Choice& choice, std::string_view text, std::uint64_t n_predicted) {
+    constexpr std::string_view kOpen = EventTemplate::kOpen;
+    if (text_.empty()) text_ = EventTemplate(event(partial(kOpen, kOpen, kOpen, kOpen, kOpen)), 5);
+    std::string bytes;
+    text_.append_to(bytes, choice.index, text, choice.ids_untold, n_predicted, choice.n_prompt);
+    choice.ids_untold.clear();
+    return bytes;
   }
 
   static std::string_view stop_type(EndReason reason) {
@@ -104,6 +119,8 @@ class CompletionAnswer final : public AnswerBase {
     }
     return chosen;
   }
+
+  EventTemplate text_;
 };
 
 }  // namespace

@@ -66,11 +66,20 @@ class MessagesAnswer final : public SegmentAnswer {
                                          {"content_block", block(choice, choice.segments[index], true)}});
   }
   std::string segment_grows(const Choice& choice, std::size_t index, std::string_view text) override {
+    constexpr std::string_view kOpen = EventTemplate::kOpen;
     const Delta::Kind kind = choice.segments[index].kind;
-    const Json delta = kind == Delta::Kind::kContent     ? Json{{"type", "text_delta"}, {"text", text}}
-                       : kind == Delta::Kind::kReasoning ? Json{{"type", "thinking_delta"}, {"thinking", text}}
-                                                         : Json{{"type", "input_json_delta"}, {"partial_json", text}};
-    return event("content_block_delta", {{"type", "content_block_delta"}, {"index", index}, {"delta", delta}});
+    EventTemplate& form = growth(choice.segments[index]);
+    if (form.empty()) {
+      const Json delta = kind == Delta::Kind::kContent ? Json{{"type", "text_delta"}, {"text", kOpen}}
+                         : kind == Delta::Kind::kReasoning
+                             ? Json{{"type", "thinking_delta"}, {"thinking", kOpen}}
+                             : Json{{"type", "input_json_delta"}, {"partial_json", kOpen}};
+      form = EventTemplate(
+          event("content_block_delta", {{"type", "content_block_delta"}, {"index", kOpen}, {"delta", delta}}), 2);
+    }
+    std::string bytes;
+    form.append_to(bytes, index, text);
+    return bytes;
   }
   std::string segment_ends(const Choice&, std::size_t index) override {
     return event("content_block_stop", {{"type", "content_block_stop"}, {"index", index}});

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/serve/api/answer_base.h"
+#include "coordinator/serve/api/event_template.h"
 
 namespace terrace::serve::api {
 namespace {
@@ -50,8 +51,11 @@ class ChatAnswer final : public OpenAiAnswer {
   explicit ChatAnswer(AnswerSetup setup) : OpenAiAnswer(std::move(setup), "chat.completion", "chat.completion.chunk") {}
 
  private:
+  Json delta_chunk(Json index, Json delta, Json reason = nullptr) const {
+    return chunk({{"finish_reason", std::move(reason)}, {"index", std::move(index)}, {"delta", std::move(delta)}});
+  }
   Json delta_chunk(const Choice& choice, Json delta, Json reason = nullptr) const {
-    return chunk({{"finish_reason", std::move(reason)}, {"index", choice.index}, {"delta", std::move(delta)}});
+    return delta_chunk(Json(choice.index), std::move(delta), std::move(reason));
   }
 
   // The role, once, before anything else of a choice.
@@ -87,11 +91,29 @@ class ChatAnswer final : public OpenAiAnswer {
     return {{"tool_calls", Json::array({Json{{"index", delta.call}, {"function", Json{{"arguments", delta.text}}}}})}};
   }
 
+  // What most tokens are: a piece of text and nothing more.
+  void append_text(std::string& bytes, const Choice& choice, const Delta& delta) {
+    const bool is_content = delta.kind == Delta::Kind::kContent;
+    EventTemplate& form = is_content ? content_ : reasoning_;
+    if (form.empty()) {
+      Json text{{is_content ? "content" : "reasoning_content", EventTemplate::kOpen}};
+      form = EventTemplate(event(delta_chunk(Json(EventTemplate::kOpen), std::move(text))), 2);
+    }
+    form.append_to(bytes, choice.index, delta.text);
+  }
+
   std::string delta_events(Choice& choice, const std::vector<Delta>& deltas, const Timings* so_far) {
     std::string bytes;
     for (std::size_t i = 0; i < deltas.size(); ++i) {
+      const bool is_last = i + 1 == deltas.size();
+      const bool has_more = is_last && (ask().logprobs || (so_far != nullptr && ask().timings_per_token));
+      const bool is_text = deltas[i].kind == Delta::Kind::kContent || deltas[i].kind == Delta::Kind::kReasoning;
+      if (is_text && !has_more) {
+        append_text(bytes, choice, deltas[i]);
+        continue;
+      }
       Json told = delta_chunk(choice, delta_json(choice, deltas[i]));
-      if (i + 1 == deltas.size()) {
+      if (is_last) {
         add_probabilities(choice, told);
         if (so_far != nullptr && ask().timings_per_token) told["timings"] = timings_json(*so_far);
       }
@@ -143,6 +165,8 @@ class ChatAnswer final : public OpenAiAnswer {
     if (ask().logprobs) told["logprobs"] = Json{{"content", take_probabilities(choice)}};
     return told;
   }
+
+  EventTemplate content_, reasoning_;
 };
 
 class TextAnswer final : public OpenAiAnswer {
@@ -150,13 +174,23 @@ class TextAnswer final : public OpenAiAnswer {
   explicit TextAnswer(AnswerSetup setup) : OpenAiAnswer(std::move(setup), "text_completion", "text_completion") {}
 
  private:
+  static Json choice_json(Json index, Json text, Json probabilities, Json reason) {
+    return {{"text", std::move(text)},
+            {"index", std::move(index)},
+            {"logprobs", std::move(probabilities)},
+            {"finish_reason", std::move(reason)}};
+  }
   Json choice_json(Choice& choice, std::string text, Json reason) {
     Json probabilities;
     if (ask().logprobs && !choice.told.empty()) probabilities = Json{{"content", take_probabilities(choice)}};
-    return {{"text", std::move(text)},
-            {"index", choice.index},
-            {"logprobs", std::move(probabilities)},
-            {"finish_reason", std::move(reason)}};
+    return choice_json(choice.index, std::move(text), std::move(probabilities), std::move(reason));
+  }
+
+  // What most tokens are: a piece of text and nothing more.
+  void append_text(std::string& bytes, const Choice& choice, std::string_view text) {
+    if (text_.empty())
+      text_ = EventTemplate(event(chunk(choice_json(EventTemplate::kOpen, EventTemplate::kOpen, nullptr, nullptr))), 2);
+    text_.append_to(bytes, text, choice.index);
   }
 
   // With echo the prompt, once, before anything else of a choice.
@@ -169,6 +203,10 @@ class TextAnswer final : public OpenAiAnswer {
                            const Timings& so_far) override {
     if (text.empty()) return {};
     std::string bytes = begin(choice);
+    if (!ask().logprobs && !ask().timings_per_token) {
+      append_text(bytes, choice, text);
+      return bytes;
+    }
     Json told = chunk(choice_json(choice, std::string(text), nullptr));
     if (ask().timings_per_token) told["timings"] = timings_json(so_far);
     return bytes + event(told);
@@ -190,6 +228,8 @@ class TextAnswer final : public OpenAiAnswer {
     return choice_json(choice, (ask().echo ? text_of_prompt(choice) : std::string()) + choice.text,
                        finish_reason(choice.reason, false));
   }
+
+  EventTemplate text_;
 };
 
 }  // namespace

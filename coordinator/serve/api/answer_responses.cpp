@@ -95,18 +95,23 @@ class ResponsesAnswer final : public SegmentAnswer {
 
   // ---- events
 
-  std::string numbered(std::string_view type, Json fields) {
-    Json data{{"type", type}, {"sequence_number", sequence_++}};
+  static std::string numbered(std::string_view type, Json number, const Json& fields) {
+    Json data{{"type", type}, {"sequence_number", std::move(number)}};
     data.update(fields);
     return event(type, data);
   }
+  std::string numbered(std::string_view type, const Json& fields) { return numbered(type, sequence_++, fields); }
 
-  // An event about the content of a segment.
-  std::string about(const Choice& choice, std::size_t index, std::string_view type, Json fields) {
-    Json place{{"item_id", choice.segments[index].id}, {"output_index", index}};
-    if (choice.segments[index].kind != Delta::Kind::kCall) place["content_index"] = 0;
+  // The fields of an event about the content of a segment.
+  static Json about(Delta::Kind kind, Json item_id, Json index, const Json& fields) {
+    Json place{{"item_id", std::move(item_id)}, {"output_index", std::move(index)}};
+    if (kind != Delta::Kind::kCall) place["content_index"] = 0;
     place.update(fields);
-    return numbered(type, std::move(place));
+    return place;
+  }
+  std::string about(const Choice& choice, std::size_t index, std::string_view type, const Json& fields) {
+    const Segment& segment = choice.segments[index];
+    return numbered(type, about(segment.kind, segment.id, index, fields));
   }
 
   std::string answer_begins(const Timings&) override {
@@ -132,9 +137,18 @@ class ResponsesAnswer final : public SegmentAnswer {
   }
 
   std::string segment_grows(const Choice& choice, std::size_t index, std::string_view text) override {
-    Json fields{{"delta", text}};
-    if (choice.segments[index].kind == Delta::Kind::kContent) fields["logprobs"] = Json::array();
-    return about(choice, index, std::string(prefix(choice.segments[index])) + ".delta", std::move(fields));
+    constexpr std::string_view kOpen = EventTemplate::kOpen;
+    const Segment& segment = choice.segments[index];
+    EventTemplate& form = growth(segment);
+    if (form.empty()) {
+      Json fields{{"delta", kOpen}};
+      if (segment.kind == Delta::Kind::kContent) fields["logprobs"] = Json::array();
+      form = EventTemplate(
+          numbered(std::string(prefix(segment)) + ".delta", kOpen, about(segment.kind, kOpen, kOpen, fields)), 4);
+    }
+    std::string bytes;
+    form.append_to(bytes, sequence_++, segment.id, index, text);
+    return bytes;
   }
 
   std::string segment_ends(const Choice& choice, std::size_t index) override {

@@ -85,6 +85,17 @@ ParsedBody parse_body(std::string_view body) {
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+void append_json(std::string& out, std::string_view text) {
+  const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
+  if (!std::ranges::all_of(text, is_plain)) {
+    out += dump(Json(text));
+    return;
+  }
+  out += '"';
+  out += text;
+  out += '"';
+}
+
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 40;
   if (value.is_array()) return fmt::format("an array of {}", value.size());

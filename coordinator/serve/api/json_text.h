@@ -36,6 +36,9 @@ ParsedBody parse_body(std::string_view body);
 // JSON text. Strings of ours are UTF-8; what is not becomes U+FFFD.
 std::string dump(const Json& value);
 
+// Appends `text` as a JSON string, as dump() writes it.
+void append_json(std::string& out, std::string_view text);
+
 // A value as an error shows it: short, whatever was sent.
 std::string shown(const Json& value);
 

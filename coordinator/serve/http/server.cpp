@@ -1,6 +1,7 @@
 #include "coordinator/serve/http/server.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,7 @@
 
 #include "common/security/random.h"
 #include "coordinator/serve/http/connection.h"
+#include "coordinator/serve/http/wakeups.h"
 #include "coordinator/serve/http/workers.h"
 
 namespace terrace::serve::http {
@@ -61,6 +63,7 @@ class AsioServer final : public Server, public ConnectionHost {
   void drain() override;
   bool stop(Milliseconds patience) override;
   ServerCounts counts() const override;
+  AnswerBatch answer_batch() const override;
 
   // ---- ConnectionHost: the server's thread ----
   const ServerOptions& options() const override { return options_; }
@@ -79,6 +82,7 @@ class AsioServer final : public Server, public ConnectionHost {
   void take(tcp::socket socket);
   void tick();
   void drain_here();
+  void collect_woken();
   void count_connections();  // with mutex_
   void serve();
   // A copy: what is called of them may close some.
@@ -93,6 +97,8 @@ class AsioServer final : public Server, public ConnectionHost {
 
   // Shared with the wakers of exchanges, which may outlive the server.
   std::shared_ptr<asio::io_context> io_ = std::make_shared<asio::io_context>(1);
+  std::shared_ptr<Wakeups> wakeups_ =
+      std::make_shared<Wakeups>([io = io_, this] { asio::post(*io, [this] { collect_woken(); }); });
   tcp::acceptor acceptor_{*io_};
   asio::steady_timer timer_{*io_};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
@@ -150,6 +156,7 @@ void AsioServer::run() {
 }
 
 void AsioServer::serve() {
+  pthread_setname_np(pthread_self(), "terrace-http");
   // Nothing here throws but for want of memory: then the connection that met it waits for its time limit, others go on.
   for (;;) {
     try {
@@ -232,11 +239,18 @@ bool AsioServer::take_body_room(std::int64_t bytes) {
 }
 
 std::function<void()> AsioServer::waker(std::weak_ptr<Connection> connection) {
-  return [io = io_, connection = std::move(connection)] {
-    asio::post(*io, [connection] {
-      if (const auto live = connection.lock()) live->collect();
-    });
-  };
+  return [wakeups = wakeups_, connection = std::move(connection)] { wakeups->wake(connection); };
+}
+
+AnswerBatch AsioServer::answer_batch() const {
+  return {.begin = [wakeups = wakeups_] { wakeups->begin_batch(); },
+          .end = [wakeups = wakeups_] { wakeups->end_batch(); }};
+}
+
+// Runs on the server's thread alone, so never once that has ended.
+void AsioServer::collect_woken() {
+  for (const std::weak_ptr<Connection>& connection : wakeups_->take())
+    if (const auto live = connection.lock()) live->collect();
 }
 
 void AsioServer::exchange_began() {

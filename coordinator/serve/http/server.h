@@ -125,6 +125,12 @@ struct ServerCounts {
   std::uint64_t gone = 0;         // clients that left before their answer was complete
 };
 
+// Around what one thread gives to several exchanges: the server's thread is woken once for all of it, at the end. What
+// other threads give meanwhile waits for it too, so it is to be short. Both do nothing where the server has gone.
+struct AnswerBatch {
+  std::function<void()> begin, end;
+};
+
 class Server {
  public:
   // Listens and answers from the moment it returns. kInvalidArgument: options; kIo: the address cannot be bound; names
@@ -147,6 +153,7 @@ class Server {
   virtual bool stop(Milliseconds patience) = 0;
 
   virtual ServerCounts counts() const = 0;
+  virtual AnswerBatch answer_batch() const = 0;
 };
 
 }  // namespace terrace::serve::http

@@ -24,11 +24,7 @@ class Families {
     add(name, Kind::kGauge, help, {number(value)});
   }
   void histogram(const char* name, const char* help, const Histogram& histogram) {
-    metrics::HistogramCounts counts;
-    for (std::size_t i = 0; i < Histogram::kBounds; ++i) counts.bounds.push_back(histogram.bound(i));
-    counts.counts.assign(histogram.counts().begin(), histogram.counts().end());
-    counts.sum = histogram.sum();
-    add(name, Kind::kHistogram, help, {{0, {}, std::move(counts)}});
+    add(name, Kind::kHistogram, help, {sample_of(histogram)});
   }
   void add(const char* name, Kind kind, const char* help, std::vector<Sample> samples) {
     families_.push_back({name, kind, help, std::move(samples)});
@@ -37,6 +33,13 @@ class Families {
   template <class Number>
   static Sample number(Number value, Labels labels = {}) {
     return {static_cast<double>(value), std::move(labels), {}};
+  }
+  static Sample sample_of(const Histogram& histogram, Labels labels = {}) {
+    metrics::HistogramCounts counts;
+    for (std::size_t i = 0; i < Histogram::kBounds; ++i) counts.bounds.push_back(histogram.bound(i));
+    counts.counts.assign(histogram.counts().begin(), histogram.counts().end());
+    counts.sum = histogram.sum();
+    return {0, std::move(labels), std::move(counts)};
   }
   std::vector<Family> take() { return std::move(families_); }
 
@@ -120,6 +123,19 @@ void add_leg_states(const SchedulerStatus& status, Families& out) {
           std::move(samples));
 }
 
+void add_leg_steps(const SchedulerStatus& status, Families& out) {
+  std::vector<Sample> wait, compute;
+  for (const LegStatus& leg : status.legs) {
+    const Labels labels = {{"leg", leg.name}, {"kind", legs::name(leg.kind)}};
+    wait.push_back(Families::sample_of(leg.steps.wait_seconds, labels));
+    compute.push_back(Families::sample_of(leg.steps.compute_seconds, labels));
+  }
+  out.add("terrace_leg_step_wait_seconds", Kind::kHistogram,
+          "What a step waited for the leg, of steps that gave it a batch.", std::move(wait));
+  out.add("terrace_leg_step_compute_seconds", Kind::kHistogram,
+          "Time of a step in the leg's own kernels, of steps that gave it a batch.", std::move(compute));
+}
+
 // One family a count, one sample a leg.
 void add_legs(const SchedulerStatus& status, Families& out) {
   const auto family = [&](const char* name, Kind kind, const char* help, auto&& value) {
@@ -138,6 +154,7 @@ void add_legs(const SchedulerStatus& status, Families& out) {
   family("terrace_leg_up", Kind::kGauge, "1 while the leg is asked to compute, 0 while it is lost or wrong.",
          [](const LegStatus& leg) { return !legs::is_out(leg.state); });
   add_leg_states(status, out);
+  add_leg_steps(status, out);
   family("terrace_leg_experts", Kind::kGauge, "Experts that the leg owns, over all layers.",
          [](const LegStatus& leg) { return leg.experts; });
   count("terrace_leg_batches_total", "Batches, one a layer and step: round trips of a node.",

@@ -16,7 +16,10 @@ Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
       keeps_(options.resting_bytes > 0),
       slots_(options.slots),
       resting_(parts.trunk, options.resting_bytes),
-      on_roll_back_(options.on_roll_back) {
+      on_roll_back_(options.on_roll_back),
+      before_telling_(options.before_telling),
+      after_telling_(options.after_telling),
+      leg_steps_(parts.board) {
   by_age_.reserve(slots_.size());
   prompts_.reserve(slots_.size());
   choices_.reserve(slots_.size());
@@ -164,6 +167,7 @@ void Batcher::describe(SchedulerStatus& status) const {
   status.step_seconds = told_.step_seconds;
   status.mixed_step_seconds = told_.mixed_step_seconds;
   status.rows_per_step = told_.rows_per_step;
+  status.leg_steps.assign(leg_steps_.times().begin(), leg_steps_.times().end());
   status.step_error = told_.step_error;
   const kv::Cache& cache = trunk_.cache();
   status.cache_bytes = cache.bytes_in_use();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/serve/scheduler/leg_steps.h"
 #include "coordinator/serve/scheduler/row_shares.h"
 #include "coordinator/serve/scheduler/run.h"
 #include "coordinator/serve/scheduler/scheduler.h"
@@ -125,6 +126,7 @@ class Batcher {
   std::array<std::uint64_t, 1024> last_steps_{};  // of the replies that ended last, in no order
   std::size_t n_last_steps_ = 0;                  // that were ever put there
   std::function<void(const Error&, std::size_t)> on_roll_back_;
+  std::function<void()> before_telling_, after_telling_;
 
   // Of the step; kept for their memory.
   std::vector<Slot*> by_age_;  // those that run
@@ -139,6 +141,7 @@ class Batcher {
   std::uint32_t n_prompt_rows_ = 0;  // what was computed once and is again included
 
   SchedulerStatus told_;  // counters and histograms of it
+  LegSteps leg_steps_;
 };
 
 }  // namespace terrace::serve

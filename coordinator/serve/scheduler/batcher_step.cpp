@@ -17,10 +17,16 @@ void Batcher::take_step() {
   const auto begin = Clock::now();
   const Result<arch::StepResult> result = run_rows();
   const auto end = Clock::now();
-  if (!result.ok() && result.error().code() == ErrorCode::kUncertain) return roll_back(result.error());
-  if (!result.ok()) return fail_step(result.error());
-  told_.step_error.reset();
-  take_results(*result, begin, end);
+  if (before_telling_) before_telling_();
+  if (result.ok()) {
+    told_.step_error.reset();
+    take_results(*result, begin, end);
+  } else if (result.error().code() == ErrorCode::kUncertain) {
+    roll_back(result.error());
+  } else {
+    fail_step(result.error());
+  }
+  if (after_telling_) after_telling_();
 }
 
 void Batcher::sort_by_age() {
@@ -258,6 +264,7 @@ void Batcher::count_step(Clock::time_point begin, Clock::time_point end) {
   told_.step_seconds.add(seconds);
   if (!prompts_.empty() && n_decoding_ > 0) told_.mixed_step_seconds.add(seconds);
   told_.rows_per_step.add(static_cast<double>(rows_.size()));
+  leg_steps_.step_ended();
 }
 
 }  // namespace terrace::serve

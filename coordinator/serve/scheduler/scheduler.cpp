@@ -224,6 +224,8 @@ SchedulerStatus ThreadedScheduler::status() const {
     status = status_;
   }
   status.legs = legs_now();
+  for (std::size_t i = 0; i < std::min(status.legs.size(), status.leg_steps.size()); ++i)
+    status.legs[i].steps = status.leg_steps[i];
   const std::lock_guard lock(mutex_);
   status.queued = static_cast<std::uint32_t>(queue_.size());
   status.queue_limit = options_.queue_limit;

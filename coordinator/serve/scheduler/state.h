@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/serve/scheduler/histogram.h"
+#include "coordinator/serve/scheduler/leg_steps.h"
 #include "coordinator/serve/scheduler/request.h"
 
 namespace terrace::serve {
@@ -65,6 +66,7 @@ struct LegStatus {
   std::uint64_t experts = 0;
   legs::LegCounters counters;
   std::string reason{};  // of a state that is not ok
+  LegStepTimes steps{};
 };
 
 struct SchedulerStatus {
@@ -81,6 +83,7 @@ struct SchedulerStatus {
   Histogram mixed_step_seconds{100e-6};  // those of steps with rows of prompts and decoding streams
   Histogram rows_per_step{1};
   std::vector<LegStatus> legs;
+  std::vector<LegStepTimes> leg_steps;  // [legs], as LegStatus::steps
   // Keys and values, in bytes.
   std::uint64_t cache_bytes = 0;          // in use
   std::uint64_t cache_bytes_resting = 0;  // of them, held only by sequences kept for reuse

@@ -6,6 +6,18 @@ import server
 import support
 
 STORY = "Once upon a time"
+BALL = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}, "size": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["colour", "size"],
+    "additionalProperties": False,
+}
+
+
+def check_ball(test, ball):
+    test.assertEqual(set(ball), {"colour", "size"})
+    test.assertIn(ball["colour"], ("red", "green"))
+    test.assertIn(ball["size"], range(10))
 
 
 class OpenAi(unittest.TestCase):
@@ -64,19 +76,39 @@ class OpenAi(unittest.TestCase):
         self.assertEqual(stopped.finish_reason, "stop")
 
     def test_json_schema_is_kept(self):
-        schema = {
-            "type": "object",
-            "properties": {"colour": {"enum": ["red", "green"]}, "size": {"type": "integer", "minimum": 0, "maximum": 9}},
-            "required": ["colour", "size"],
-            "additionalProperties": False,
-        }
-        form = {"type": "json_schema", "json_schema": {"name": "ball", "schema": schema, "strict": True}}
+        form = {"type": "json_schema", "json_schema": {"name": "ball", "schema": BALL, "strict": True}}
         for seed in range(3):
             text = self.chat(response_format=form, max_tokens=60, temperature=1, seed=seed).choices[0].message.content
-            ball = json.loads(text)
-            self.assertEqual(set(ball), {"colour", "size"})
-            self.assertIn(ball["colour"], ("red", "green"))
-            self.assertIn(ball["size"], range(10))
+            check_ball(self, json.loads(text))
+
+    def test_tool_is_called_whole_and_in_a_stream(self):
+        throw = {"name": "throw", "description": "A ball.", "parameters": BALL}
+        options = {
+            "tools": [{"type": "function", "function": throw}],
+            "tool_choice": {"type": "function", "function": {"name": "throw"}},
+            "max_tokens": 80, "temperature": 1, "seed": 5,
+        }  # fmt: skip
+        whole = self.chat(**options).choices[0]
+        self.assertEqual(whole.finish_reason, "tool_calls")
+        (call,) = whole.message.tool_calls
+        self.assertEqual((call.type, call.function.name), ("function", "throw"))
+        check_ball(self, json.loads(call.function.arguments))
+        choices = [chunk.choices[0] for chunk in self.chat(stream=True, **options) if chunk.choices]
+        deltas = [delta for choice in choices for delta in choice.delta.tool_calls or []]
+        self.assertEqual({delta.index for delta in deltas}, {0})
+        self.assertEqual((deltas[0].function.name, deltas[0].id[:5]), ("throw", "call_"))
+        self.assertEqual("".join(delta.function.arguments or "" for delta in deltas), call.function.arguments)
+        self.assertEqual(choices[-1].finish_reason, "tool_calls")
+
+    def test_what_a_tool_said_is_read_by_the_model(self):
+        call = {"id": "call_1", "type": "function", "function": {"name": "throw", "arguments": "{}"}}
+        tools = [{"type": "function", "function": {"name": "throw"}}]
+        messages = [{"role": "user", "content": "Throw."}, {"role": "assistant", "tool_calls": [call]}]
+        told = []
+        for text in ("It flew.", "It flew far, far away."):
+            answer = {"role": "tool", "tool_call_id": "call_1", "content": text}
+            told.append(self.chat(messages=[*messages, answer], tools=tools, tool_choice="none").usage.prompt_tokens)
+        self.assertLess(told[0], told[1])
 
     def test_completion_and_its_stream_agree(self):
         options = {"model": self.model, "prompt": STORY, "max_tokens": 10, "temperature": 0}
@@ -145,6 +177,21 @@ class Anthropic(unittest.TestCase):
         self.assertEqual(text, whole.content[0].text)
         self.assertEqual(final.usage.output_tokens, 12)
         self.assertEqual(final.stop_reason, "max_tokens")
+
+    def test_tool_is_used_whole_and_in_a_stream(self):
+        options = {
+            **self.options, "max_tokens": 80, "extra_body": {"temperature": 1, "seed": 5},
+            "tools": [{"name": "throw", "description": "A ball.", "input_schema": BALL}],
+            "tool_choice": {"type": "tool", "name": "throw"},
+        }  # fmt: skip
+        whole = self.client.messages.create(**options)
+        self.assertEqual(whole.stop_reason, "tool_use")
+        self.assertEqual([(block.type, block.name) for block in whole.content], [("tool_use", "throw")])
+        check_ball(self, whole.content[0].input)
+        with self.client.messages.stream(**options) as stream:
+            final = stream.get_final_message()
+        self.assertEqual(final.content[0].input, whole.content[0].input)
+        self.assertEqual(final.stop_reason, "tool_use")
 
     def test_tokens_are_counted_as_they_are_used(self):
         counted = self.client.messages.count_tokens(model="terrace", messages=self.options["messages"])

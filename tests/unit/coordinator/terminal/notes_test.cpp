@@ -93,6 +93,23 @@ TEST(Fit, CutsBetweenCharacters) {
   EXPECT_EQ(fit("abc", 0), "");
 }
 
+TEST_F(NotesTest, IntoALog_LinesGoThereAndNothingIsWrittenOrDrawn) {
+  Lines lines;
+  Notes out({.live = true,
+             .write = [this](std::string_view text) { written_ += text; },
+             .line = [&](const std::string& line) { lines.push_back(line); },
+             .now = [this] { return now_; },
+             .columns = [] { return std::size_t{80}; }});
+  auto task = out.begin("box1:9000");
+  task->update(kMiB, 10 * kMiB);
+  pass(seconds(3));
+  task->update(5 * kMiB, 10 * kMiB);
+  task.reset();
+  out.print("{}: ready", "box1:9000");
+  EXPECT_EQ(lines, Lines({"box1:9000: 5M of 10M, 50%, 1.7M/s, 3s left", "box1:9000: ready"}));
+  EXPECT_EQ(written_, "");
+}
+
 TEST_F(NotesTest, Live_OneLineIsRedrawn_NotTooOften_AndGoesWithTheWork) {
   Notes out = notes(true);
   auto task = out.begin("box1:9000");

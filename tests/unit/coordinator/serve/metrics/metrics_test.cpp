@@ -48,6 +48,7 @@ SchedulerStatus status_of_a_busy_server() {
   node.counters.rejoins = 2;
   node.counters.hedged_pairs = 40;
   node.counters.backstop_us = 1'500'000;
+  for (const double seconds : {0.001, 0.25}) node.steps.wait_seconds.add(seconds);
   status.legs = {LegStatus{"host", legs::LegKind::kHost, legs::LegState::kOk, 96, {}}, node};
   return status;
 }
@@ -82,6 +83,18 @@ TEST(ServerMetrics, LegsAreSamplesWithTheirNames) {
   EXPECT_EQ(value(families, "terrace_leg_up", {{"leg", "host"}, {"kind", "host"}}), 1);
   EXPECT_EQ(value(families, "terrace_leg_wait_seconds_total", node), 2.5);
   EXPECT_EQ(value(families, "terrace_leg_sent_bytes_total", node), 77);
+}
+
+TEST(ServerMetrics, StepsByLeg_AreAHistogramOfEachLeg) {
+  const auto families = scheduler_families(status_of_a_busy_server());
+  const Family& wait = family(families, "terrace_leg_step_wait_seconds");
+  EXPECT_EQ(wait.kind, metrics::Kind::kHistogram);
+  ASSERT_EQ(wait.samples.size(), 2U);
+  EXPECT_EQ(wait.samples[0].labels, (Labels{{"leg", "host"}, {"kind", "host"}}));
+  EXPECT_EQ(wait.samples[0].histogram.sum, 0);
+  EXPECT_EQ(wait.samples[1].labels, (Labels{{"leg", "box1:9000"}, {"kind", "node"}}));
+  EXPECT_DOUBLE_EQ(wait.samples[1].histogram.sum, 0.251);
+  EXPECT_EQ(family(families, "terrace_leg_step_compute_seconds").samples.size(), 2U);
 }
 
 TEST(ServerMetrics, WhatWentWrongWithANode_IsCounted) {

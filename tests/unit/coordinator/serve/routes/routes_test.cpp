@@ -109,6 +109,9 @@ TEST_F(RoutesTest, WhatIsNotThere_Is501ByName) {
   const std::pair<const char*, const char*> missing[] = {{"/v1/embeddings", "embeddings"},
                                                          {"/v1/rerank", "reranking"},
                                                          {"/infill", "infill"},
+                                                         {"/v1/chat/completions/control", "control"},
+                                                         {"/v1/chat/completions/input_tokens", "count_tokens"},
+                                                         {"/v1/responses/input_tokens", "count_tokens"},
                                                          {"/lora-adapters", "LoRA"},
                                                          {"/v1/audio/transcriptions", "audio"}};
   for (const auto& [path, name] : missing) {
