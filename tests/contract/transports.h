@@ -9,9 +9,9 @@
 #include "common/transport/loopback/loopback.h"
 #include "common/transport/recording/recorder.h"
 #include "common/transport/tcp/tcp.h"
-#include "common/transport/ucx/ucx.h"
 #include "tests/contract/sealed_transport.h"
 #include "tests/contract/transport_harness.h"
+#include "tests/contract/ucx_on_loopback.h"
 
 namespace terrace::transport::test {
 
@@ -32,33 +32,6 @@ struct TransportCase {
 };
 
 inline void PrintTo(const TransportCase& transport, std::ostream* out) { *out << transport.name; }
-
-// Over the loopback interface; what UCX takes from the environment is set once for the process.
-class UcxOnLoopback final : public Transport {
- public:
-  UcxOnLoopback() {
-    UcxOptions options;
-    options.interface = "lo";
-    static const bool prepared = [&] {
-      ucx_return_signals();
-      ucx_prepare_environment(options);
-      return true;
-    }();
-    EXPECT_TRUE(prepared);
-    ucx_ = UcxTransport::create(options, Logger::silent()).value();
-  }
-  Result<std::unique_ptr<Listener>> listen(const std::string& address, const Options& options) override {
-    return ucx_->listen(address, options);
-  }
-  Result<std::unique_ptr<Connection>> connect(const std::string& address, const Options& options,
-                                              std::chrono::milliseconds timeout) override {
-    return ucx_->connect(address, options, timeout);
-  }
-  const char* name() const override { return ucx_->name(); }
-
- private:
-  std::unique_ptr<UcxTransport> ucx_;
-};
 
 template <class Inner>
 std::unique_ptr<Transport> make() {

@@ -19,7 +19,6 @@
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
-#include "common/transport/tcp/tcp.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
@@ -177,10 +176,11 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
 
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
+             const std::shared_ptr<transport::Transport>& link,
              const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
              const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
-  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>(), data_keys(sessions));
+  transport::SealedTransport transport(link, data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(const auto data,
                            DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
                                              addresses.control.with_port(addresses.data_port), {}, {}));
@@ -196,7 +196,8 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
                                                                     sessions, loader, node, control_options));
   if (has_root_rights()) log.info("running as root, whose rights a node does not need; another user is safer");
-  log.info("data port {}; coordinators need {}", data->port(), what_coordinators_need(credentials.get()));
+  log.info("data port {}; coordinators need {}", data->port(),
+           what_coordinators_need(credentials.get()));
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);
 
@@ -218,6 +219,9 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
+  TERRACE_RETURN_IF_ERROR(transport::check(options.link));
+  transport::prepare_link(options.link, addresses.control.host);
+  TERRACE_ASSIGN_OR_RETURN(const auto link, transport::make_transport(options.link, log));
   // Before memory is counted: where a card's memory is the host's, both are one budget.
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
   const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
@@ -248,7 +252,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served =
-      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, credentials, *stop, manager, log);
+      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

@@ -25,21 +25,6 @@ Status check_allowed(const UcxOptions& options, const std::string& address) {
           : fmt::format("{}: not loopback, and UCX is for trusted networks alone: give --trusted-net CIDR", address));
 }
 
-Status check_interface(const UcxOptions& options) {
-  TERRACE_ASSIGN_OR_RETURN(const Interface interface, find_interface(options.interface));
-  if (!interface.loopback && !options.trusted_net)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("interface {} is not loopback, and UCX is for trusted networks alone: give --trusted-net "
-                             "CIDR, or --interface lo",
-                             options.interface));
-  for (const std::string& address : interface.addresses)
-    if (options.trusted_net ? options.trusted_net->contains(address) : is_loopback(address)) return {};
-  return Error(ErrorCode::kInvalidArgument, options.trusted_net
-                                                ? fmt::format("interface {} has no address in {} (--trusted-net)",
-                                                              options.interface, options.trusted_net->text())
-                                                : fmt::format("interface {} has no address", options.interface));
-}
-
 class UcxListener final : public Listener {
  public:
   UcxListener(std::shared_ptr<Worker> worker, std::unique_ptr<Listener> setups, UcxOptions ucx, const Options& options)
@@ -75,7 +60,7 @@ UcxTransport::~UcxTransport() = default;
 bool ucx_is_built() { return true; }
 
 Result<std::unique_ptr<UcxTransport>> UcxTransport::create(const UcxOptions& options, const Logger& log) {
-  TERRACE_RETURN_IF_ERROR(check_interface(options));
+  TERRACE_RETURN_IF_ERROR(check_ucx_place(options));
   auto parts = std::make_unique<Parts>();
   TERRACE_ASSIGN_OR_RETURN(parts->context, Context::create(options, log));
   parts->options = options;

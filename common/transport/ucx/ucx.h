@@ -32,7 +32,11 @@ struct UcxOptions {
   bool ipv6 = false;        // UCX's own connections
 };
 
-// Whether this build has UCX. Without it everything below answers kUnsupported.
+// That the interface is there, with an address to be used. kInvalidArgument: it is not; it is not loopback, and no
+// network is trusted; none of its addresses lies in the trusted network.
+Status check_ucx_place(const UcxOptions& options);
+
+// Whether this build has UCX. Without it create() answers kUnsupported, and the two functions do nothing.
 bool ucx_is_built();
 // UCX catches SIGSEGV, SIGBUS, SIGILL and SIGFPE as soon as it is loaded: gives them back. First in main().
 void ucx_return_signals();
@@ -41,9 +45,8 @@ void ucx_prepare_environment(const UcxOptions& options);
 
 class UcxTransport final : public Transport {
  public:
-  // kInvalidArgument: no such interface, no address there or one outside the trusted network; an interface that is not
-  // loopback, and no trusted network. kUnsupported: a build without UCX. kIo: UCX refuses. What UCX has to say goes to
-  // the log of the first transport of a process: it keeps one for all.
+  // kInvalidArgument: check_ucx_place(). kUnsupported: a build without UCX. kIo: UCX refuses. What UCX has to say goes
+  // to the log of the first transport of a process: it keeps one for all.
   static Result<std::unique_ptr<UcxTransport>> create(const UcxOptions& options, const Logger& log);
   ~UcxTransport() override;
 

@@ -84,6 +84,8 @@ void UcxConnection::set_up() {
 Status UcxConnection::meet(std::span<const std::byte> frame) {
   if (endpoint_ != nullptr) return Error(ErrorCode::kCorrupt, "a second frame where one says where UCX is reached");
   TERRACE_ASSIGN_OR_RETURN(const wire::Frame decoded, wire::decode_frame(frame));
+  if (decoded.header.type == wire::FrameType::kChallenge)
+    return Error(ErrorCode::kRefused, "the other end's link is tcp, this one's ucx: give both the same --link");
   TERRACE_ASSIGN_OR_RETURN(const wire::EndpointMessage peer, wire::read_endpoint(decoded));
   outbox_->set_peer(peer.info.token, peer.info.window);
   TERRACE_ASSIGN_OR_RETURN(endpoint_, worker_->open(peer.address, this));

@@ -14,10 +14,10 @@ namespace {
 // Steps of one progress(), so that a fast peer does not keep the owner from its other work.
 constexpr int kMostSteps = 256;
 constexpr std::size_t kMostChannels = std::size_t{1} << 16;
-// For what is queued when a connection ends: a stalled peer never takes it.
+// For what is queued when a connection ends. The flush ends once the peer has it all: a stalled one never does.
 constexpr std::chrono::milliseconds kFarewell{1'000};
 // The same for the owner, who waits where its worker ends with its connection.
-constexpr std::chrono::milliseconds kLastFarewell{200};
+constexpr std::chrono::milliseconds kLastFarewell{50};
 // A forced close takes a few steps. Only a bug of UCX takes this long, and it is better met here than in its
 // destructor.
 constexpr std::chrono::milliseconds kForcedClose{5'000};
