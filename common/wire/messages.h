@@ -153,7 +153,7 @@ struct SlabPiece {
   std::uint64_t slab_bytes = 0;  // of the whole slab
 };
 
-// What a UCX connection needs to know of the other end (docs/wire.md 13).
+// What a UCX connection needs to know of the other end (docs/wire.md 14).
 struct EndpointInfo {
   std::uint64_t token = 0;   // stands in every message to it
   std::uint64_t window = 0;  // bytes of frames that may be under way to it and not released there

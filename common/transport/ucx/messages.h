@@ -9,7 +9,7 @@ namespace terrace::transport {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian and so must the host be");
 
-// Ids of active messages (docs/wire.md 13).
+// Ids of active messages (docs/wire.md 14).
 enum class MessageId : unsigned {
   kFrame = 1,    // header, then one frame
   kCredit = 2,   // header alone: what it says of released and taken

@@ -2,7 +2,7 @@
 // common/transport/tcp. Never chosen automatically: docs/security.md says what its wire layer does to hostile bytes.
 //
 // Setting up  A connection begins as one of tcp: each end says in one frame where its UCX worker is reached
-//             (docs/wire.md 13), then that connection ends. It goes on in poll(), until it is done send() queues.
+//             (docs/wire.md 14), then that connection ends. It goes on in poll(), until it is done send() queues.
 // Workers     One per listener, shared with the connections that it accepted; one per connection of connect(). Each
 //             has one listening socket of UCX's own, on the interface, within the ports of the options.
 // Threads     The transport may be used from any thread. A listener and the connections that it accepted belong to one
