@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "common/base/library_settings.h"
+
 namespace terrace {
 
 Environment Environment::of_process() {

@@ -1,5 +1,5 @@
 // The process's environment variables as a value. Read once in main() and passed down; environment.cpp is the only
-// file that touches the real ones, and a test says so.
+// file that looks at the real ones, and a test says so.
 #pragma once
 
 #include <map>
@@ -24,9 +24,5 @@ class Environment {
  private:
   std::map<std::string, std::string> variables_;
 };
-
-// For libraries that take a setting from nowhere else: of the process's own environment. Before threads start, since
-// any library may be reading it.
-void set_in_environment(const char* name, const std::string& value);
 
 }  // namespace terrace

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <random>
+#include <thread>
 
 #include "tests/contract/transport_harness.h"
 #include "tests/contract/ucx_on_loopback.h"
@@ -16,6 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::test::End;
+using transport::test::pump;
 using transport::test::TestFrame;
 
 std::vector<std::string> peer(std::vector<std::string> words) {
@@ -92,7 +94,9 @@ TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
   SCOPED_TRACE("seed 4711");
   for (int i = 0; i < kClients; ++i) {
     Process client(peer({"send", "ucx", server.address()}));
-    if (i % 4 != 0) ASSERT_TRUE(eventually([&] { return !client.out().empty(); }));
+    if (i % 4 != 0) {
+      ASSERT_TRUE(eventually([&] { return !client.out().empty(); }));
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     client.kill(SIGKILL);
   }

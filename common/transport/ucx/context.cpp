@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "common/base/environment.h"
+#include "common/base/library_settings.h"
 
 namespace terrace::transport {
 namespace {

@@ -23,9 +23,10 @@ bool Outbox::submit(const Endpoint& endpoint, Inbox& inbox) {
     const SendTicket ticket = submitted_ + 1;
     Slot& place = slot(ticket);
     place.header = header(submitted_, inbox);
+    const std::span<const Part> parts = sends_.parts(ticket);
     place.pieces.clear();
-    for (const Part part : sends_.parts(ticket))
-      place.pieces.push_back({const_cast<std::byte*>(part.data()), part.size()});
+    place.pieces.reserve(std::max(kUsualParts, parts.size()));
+    for (const Part part : parts) place.pieces.push_back({const_cast<std::byte*>(part.data()), part.size()});
     ++submitted_;
     bytes_submitted_ += sends_.bytes(ticket);
     if (!send(endpoint, MessageId::kFrame, place)) return false;
