@@ -1,9 +1,9 @@
-// One end of a connection as a process of its own, so that it can be killed, stopped, and damaged:
+// One end of a connection as a process of its own, so that it can be killed, stopped, and damaged. Arguments:
 //
-//   terrace-test-ucx-peer serve tcp|ucx           prints its address, answers every frame with itself, until it is
-//   killed terrace-test-ucx-peer send tcp|ucx ADDRESS    sends frames of many sizes until it is killed or the other end
-//   goes terrace-test-ucx-peer damage tcp|ucx ADDRESS SEED    the same, with bits flipped in what its sockets send
-//   terrace-test-ucx-peer ask tcp|ucx ADDRESS     sends one frame; exit status 0 when the answer is the same
+//   serve tcp|ucx                  prints its address, answers every frame with itself, until it is killed
+//   send tcp|ucx ADDRESS           sends frames of many sizes until it is killed or the other end goes
+//   damage tcp|ucx ADDRESS SEED    the same, with bits flipped in some of what its sockets send, 64 times, then ends
+//   ask tcp|ucx ADDRESS            sends one frame; exit status 0 when the answer is the same
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -26,10 +26,13 @@ namespace {
 std::atomic<bool> damages{false};
 std::uint64_t damage_state = 0;
 std::uint64_t sends = 0;
+std::uint64_t damaged_sends = 0;
+constexpr std::uint64_t kMostDamaged = 64;
 
 // One bit in every few sends, once the connection is up.
 void damage(std::byte* bytes, std::size_t n) {
   if (!damages || n == 0 || ++sends % 3 != 0) return;
+  ++damaged_sends;
   const std::uint64_t random = terrace::split_mix(damage_state += terrace::kSplitMixStep);
   bytes[random % n] ^= std::byte(1 << (random >> 60) % 8);
 }
@@ -124,7 +127,7 @@ int send_frames(const std::string& transport_name, const std::string& address, b
   for (const std::size_t size : {64u, 5008u, 100'000u, 300'000u}) frames.push_back(make_frame(1, size));
   fmt::print("connected\n");
   std::fflush(stdout);
-  for (std::uint64_t sent = 0; !end.closed;) {
+  for (std::uint64_t sent = 0; !end.closed && damaged_sends < kMostDamaged;) {
     while (end->send(frames[sent % frames.size()]->parts()).ok()) ++sent;
     if (end.poll() == 0) wait_for_any({&end});
     damages = damaged && end.received > 0;

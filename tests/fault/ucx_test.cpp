@@ -86,7 +86,7 @@ TEST_F(Ucx, PeerStopped_NothingIsSaidAndCloseEndsIt) {
 }
 
 TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
-  constexpr int kClients = 24;
+  constexpr int kClients = 16;
   Server server("ucx");
   ASSERT_TRUE(server.answers());
   const std::size_t before = server.descriptors();
@@ -108,25 +108,28 @@ TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
 // ---- damaged bytes
 // ---------------------------------------------------------------------------------------------------
 
-// Whether the server still answers others after a client that sent damaged bytes.
-bool survives_damage(const std::string& transport, std::uint64_t seed) {
-  Server server(transport);
-  {
-    Process client(peer({"damage", transport, server.address(), std::to_string(seed)}));
-    (void)eventually([&] { return !client.running() || !server.process().running(); }, 3s);
-  }
-  return server.process().running() && server.answers();
+// Whether the server ends by a client that sends damaged bytes. The client has bounds of its own; a UCX that waits for
+// what was damaged has none.
+bool ends_by_damage(Server& server, const std::string& transport, std::uint64_t seed) {
+  Process client(peer({"damage", transport, server.address(), std::to_string(seed)}));
+  (void)eventually([&] { return !client.running() || !server.process().running(); }, 2s);
+  return !server.process().running();
 }
 
 TEST(DamagedBytes, OverTcp_NeverEndTheProcess) {
-  for (std::uint64_t seed = 1; seed <= 8; ++seed) EXPECT_TRUE(survives_damage("tcp", seed)) << "seed " << seed;
+  Server server("tcp");
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    ASSERT_FALSE(ends_by_damage(server, "tcp", seed)) << "seed " << seed;
+    EXPECT_TRUE(server.answers()) << "seed " << seed;
+  }
 }
 
 // UCX's own wire layer asserts what it reads. Were this to fail, docs/security.md and docs/adr/0023 could say better.
 TEST(DamagedBytes, OverUcx_MayEndTheProcess) {
   constexpr std::uint64_t kMost = 24;
+  Server server("ucx");
   for (std::uint64_t seed = 1; seed <= kMost; ++seed)
-    if (!survives_damage("ucx", seed)) return;
+    if (ends_by_damage(server, "ucx", seed)) return;
   FAIL() << "UCX withstood " << kMost << " damaged clients: docs/security.md says that it does not";
 }
 
