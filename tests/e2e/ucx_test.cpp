@@ -79,19 +79,32 @@ TEST_F(UcxLink, NodeKilledDuringDecode_SameTokens) {
   second.stop();
 }
 
+// UCX looks for its interface below /sys, which shows that of whoever mounted it.
+Arguments with_own_sys(const Arguments& command) {
+  return Arguments{"/usr/bin/unshare", "-m", "/bin/sh", "-ec", "mount -t sysfs sysfs /sys; exec \"$@\"", "sh"} +
+         command;
+}
+
 TEST_F(UcxLink, Ipv6OnAVethLink_SameTokens) {
-  const std::string lacks = lacking({"root", "netns"});
+  const std::string lacks = lacking({"root", "netns", "mount"});
   if (!lacks.empty()) GTEST_SKIP() << lacks;
   const Machine machine(1);
   const Arguments security = {"--secret-file", secret_options(dir_, 1).secret_file.string()};
   const std::string net = machine.ipv6().substr(0, machine.ipv6().rfind(':')) + ":/64";
   const Arguments ucx = {"--link", "ucx", "--trusted-net", net, "--interface"};
-  NodeProcess node(Arguments{"--listen", "[" + machine.ipv6() + "]:0"} + security + ucx + Arguments{"link0"},
-                   machine.network());
-  const json run = run_terrace_json(generate({node.address()}, 8, ucx + Arguments{"m1"}) + security);
+  const std::string address = "[" + machine.ipv6() + "]:9000";
+  Process node(
+      with_own_sys(Arguments{program("terrace-node"), "--listen", address} + security + ucx + Arguments{"link0"}), "",
+      machine.network());
+  ASSERT_TRUE(eventually([&] { return node.err().find("listening on") != std::string::npos || !node.running(); }));
+  ASSERT_TRUE(node.running()) << node.err();
+  const Outcome outcome = run_program(with_own_sys(terrace(generate({address}, 8, ucx + Arguments{"m1"}) + security)));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json run = json::parse(outcome.out);
   expect_same(run, run_terrace_json(generate({}, 8)));
   EXPECT_GT(run["legs"][1]["batches"], 0);
-  node.stop();
+  node.kill(SIGTERM);
+  EXPECT_EQ(node.wait().exit_code, 0);
 }
 
 // ---- ports
@@ -193,14 +206,15 @@ TEST(UcxRefusals, InterfaceBeyondLoopback_NeedsATrustedNetwork) {
 }
 
 TEST(UcxRefusals, NodeOutsideTheTrustedNetwork_IsNamed) {
-  NodeProcess node;
-  const std::string lacks = lacking({"root", "netns"});
+  const std::string lacks = lacking({"root", "netns", "mount"});
   if (!lacks.empty()) GTEST_SKIP() << lacks;
+  NodeProcess node;
   const Machine machine(3);
   const std::string net = machine.our_ipv4() + "/32";
-  const Outcome run = run_terrace({"generate", "--quiet", "-p", "a", "-n", "1", "--node", node.address(), "--link",
-                                   "ucx", "--interface", "m3", "--trusted-net", net},
-                                  kFailureCode);
+  const Outcome run =
+      run_program(with_own_sys(terrace({"generate", "--quiet", "-p", "a", "-n", "1", "--node", node.address(), "--link",
+                                        "ucx", "--interface", "m3", "--trusted-net", net})));
+  EXPECT_EQ(run.exit_code, kFailureCode);
   EXPECT_THAT(run.err, HasSubstr("not in " + net + ", the network that UCX may be used in (--trusted-net)"));
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/base/block_signals.h"
 #include "common/base/library_settings.h"
 
 namespace terrace::transport {
@@ -79,8 +80,6 @@ void ucx_prepare_environment(const UcxOptions& options) {
   set_in_environment("UCX_TCP_PORT_RANGE", fmt::format("{}-{}", options.ports.first, options.ports.last));
   set_in_environment("UCX_TCP_CM_REUSEADDR", "y");  // else its ports stay taken for a minute after it ended
   set_in_environment("UCX_TCP_AF_PRIO", options.ipv6 ? "inet6,inet" : "inet,inet6");
-  // Hooks of mmap() and munmap() serve its cache of registered memory, which RDMA alone has.
-  if (options.rdma_device.empty()) set_in_environment("UCX_MEM_EVENTS", "n");
 }
 
 Result<std::shared_ptr<Context>> Context::create(const UcxOptions& options, const Logger& log) {
@@ -94,6 +93,7 @@ Result<std::shared_ptr<Context>> Context::create(const UcxOptions& options, cons
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.mt_workers_shared = 1;  // each worker has one thread, but they share the context
   params.name = "terrace";
+  const BlockSignals blocked;  // in UCX's thread, which would take them from ours
   ucp_context_h handle = nullptr;
   const ucs_status_t status = ucp_init(&params, config.get(), &handle);
   if (status != UCS_OK)

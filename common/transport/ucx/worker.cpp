@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/block_signals.h"
 #include "common/security/random.h"
 
 namespace terrace::transport {
@@ -47,6 +48,7 @@ Result<std::shared_ptr<Worker>> Worker::create(std::shared_ptr<Context> context,
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // connections are handed over between threads
+  const BlockSignals blocked;                       // in UCX's thread, should it start now
   ucp_worker_h handle = nullptr;
   const ucs_status_t status = ucp_worker_create(context->handle(), &params, &handle);
   if (status != UCS_OK) return refused("no worker", status);
