@@ -196,8 +196,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
                                                                     sessions, loader, node, control_options));
   if (has_root_rights()) log.info("running as root, whose rights a node does not need; another user is safer");
-  log.info("data port {}; coordinators need {}", data->port(),
-           what_coordinators_need(credentials.get()));
+  log.info("data port {}; coordinators need {}", data->port(), what_coordinators_need(credentials.get()));
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);
 

@@ -48,9 +48,6 @@ inline std::vector<FrameBytes> sample_frames() {
                                       [](auto& b) { add_proof(b, {.socket_index = 1}); }));
   frames.push_back(handshake_frame_of({.type = FrameType::kAccept, .lane = Lane::kBulk, .session = 2},
                                       [](auto& b) { add_accept(b, {}); }));
-  frames.push_back(handshake_frame_of({.type = FrameType::kEndpoint}, [&](auto& b) {
-    add_endpoint(b, {{.token = 1, .window = 4096}, data});
-  }));
   frames.push_back(frame_of(FrameType::kHello, [](auto& b) { add_hello(b, {.largest_frame = 4096}); }));
   frames.push_back(frame_of(FrameType::kWelcome, [](auto& b) { add_welcome(b, {4096, 4096, 1, 0}); }));
   frames.push_back(frame_of(FrameType::kBusy, [](auto& b) { add_busy(b, {.expected_us = 1}); }));
@@ -59,6 +56,9 @@ inline std::vector<FrameBytes> sample_frames() {
   for (const auto type :
        {FrameType::kPing, FrameType::kPong, FrameType::kCredit, FrameType::kCancel, FrameType::kClose})
     frames.push_back(frame_of(type, [](auto&) {}));
+  frames.push_back(handshake_frame_of({.type = FrameType::kEndpoint}, [&](auto& b) {
+    add_endpoint(b, {{.token = 1, .window = 4096}, data});
+  }));
   return frames;
 }
 
