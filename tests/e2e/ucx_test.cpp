@@ -79,6 +79,18 @@ TEST_F(UcxLink, NodeKilledDuringDecode_SameTokens) {
   second.stop();
 }
 
+// What shows whether ucx pays: the probe's round trips are over the link that it was given.
+TEST_F(UcxLink, PlanProbe_MeasuresTheNodeOverIt) {
+  NodeProcess node(kUcx);
+  const json plan = run_terrace_json(Arguments{"plan", "--probe", "--probe-memory", "4M", "--quiet", "--json",
+                                               "--model", model_.string(), "--node", node.address()} +
+                                     kUcx);
+  const json& leg = plan["prediction"]["decode"]["legs"][1];
+  EXPECT_EQ(leg["name"], node.address());
+  EXPECT_GT(leg["round_trip_us"], 0);
+  node.stop();
+}
+
 // UCX looks for its interface below /sys, which shows that of whoever mounted it.
 Arguments with_own_sys(const Arguments& command) {
   return Arguments{"/usr/bin/unshare", "-m", "/bin/sh", "-ec", "mount -t sysfs sysfs /sys; exec \"$@\"", "sh"} +

@@ -16,6 +16,9 @@ enum class MessageId : unsigned {
   kGoodbye = 3,  // header alone: the connection ends after `number` frames
 };
 
+// `number` of a goodbye that comes at once: frames before it are not waited for.
+inline constexpr std::uint64_t kAtOnce = ~std::uint64_t{0};
+
 struct MessageHeader {
   std::uint64_t token = 0;     // the receiver's: names the connection
   std::uint64_t number = 0;    // of the frame, from 0

@@ -105,6 +105,10 @@ void UcxConnection::on_credit(const MessageHeader& header) {
 }
 
 void UcxConnection::on_goodbye(const MessageHeader& header) {
+  if (header.number == kAtOnce) {
+    if (!lost_) lost_ = Error(ErrorCode::kPeerGone, peer_name_ + ": closed by the peer");
+    return;
+  }
   peer_left_ = true;
   peer_frames_ = header.number;
 }
@@ -225,11 +229,11 @@ void UcxConnection::close_because(Error reason) {
   finish_closing();
 }
 
-// With a goodbye where it can be heard. Where UCX has something of ours, only a cut gives it back.
+// Where UCX has something of ours, only a cut gives it back.
 void UcxConnection::part() {
   Endpoint* const endpoint = std::exchange(endpoint_, nullptr);
   if (endpoint->lost || peer_left_ || outbox_->n_open() > 0 || inbox_->is_fetching())
-    worker_->cut(endpoint);
+    worker_->cut(endpoint, outbox_->header(kAtOnce, *inbox_));
   else
     worker_->leave(endpoint, outbox_->header(outbox_->frames_submitted(), *inbox_));
 }

@@ -87,8 +87,8 @@ Status Worker::set_handler(MessageId id, Handler handler) {
 
 Worker::~Worker() {
   progress_until([this] { return leaving_.empty(); }, kLastFarewell);
-  for (const auto& endpoint : endpoints_)
-    if (!endpoint->is_closing) cut(endpoint.get());
+  for (Endpoint* endpoint : leaving_)
+    if (!endpoint->is_closing) start_closing(*endpoint);
   progress_until([this] { return endpoints_.empty(); }, kForcedClose);
   ucp_worker_destroy(handle_);
 }
@@ -163,23 +163,28 @@ void Worker::handle_lost(void* argument, ucp_ep_h, ucs_status_t why) {
   if (endpoint.channel != nullptr) endpoint.channel->on_lost(why);
 }
 
+void Worker::say_goodbye(Endpoint& endpoint, const MessageHeader& goodbye) {
+  endpoint.channel = nullptr;
+  endpoint.goodbye = goodbye;
+  if (endpoint.lost) return;
+  const ucp_request_param_t param{};
+  endpoint.farewell[0] = ucp_am_send_nbx(endpoint.handle, static_cast<unsigned>(MessageId::kGoodbye), &endpoint.goodbye,
+                                         sizeof(endpoint.goodbye), nullptr, 0, &param);
+}
+
 void Worker::leave(Endpoint* endpoint, const MessageHeader& goodbye) {
-  endpoint->channel = nullptr;
-  endpoint->goodbye = goodbye;
-  endpoint->give_up_at = std::chrono::steady_clock::now() + kFarewell;
-  ucp_request_param_t param{};
-  endpoint->farewell[0] = ucp_am_send_nbx(endpoint->handle, static_cast<unsigned>(MessageId::kGoodbye),
-                                          &endpoint->goodbye, sizeof(endpoint->goodbye), nullptr, 0, &param);
+  say_goodbye(*endpoint, goodbye);
+  const ucp_request_param_t param{};
   endpoint->farewell[1] = ucp_ep_flush_nbx(endpoint->handle, &param);
+  endpoint->give_up_at = std::chrono::steady_clock::now() + kFarewell;
   leaving_.push_back(endpoint);
   progress();
 }
 
-void Worker::cut(Endpoint* endpoint) {
-  endpoint->channel = nullptr;
-  const bool left = std::find(leaving_.begin(), leaving_.end(), endpoint) != leaving_.end();
+void Worker::cut(Endpoint* endpoint, const MessageHeader& goodbye) {
+  say_goodbye(*endpoint, goodbye);
   start_closing(*endpoint);
-  if (!left) leaving_.push_back(endpoint);
+  leaving_.push_back(endpoint);
 }
 
 // Always by force: without it UCX waits for what the peer has not taken, and a stalled peer never does.

@@ -72,8 +72,9 @@ class Worker {
   // Says goodbye, sends what is queued, closes: within a second, in later calls of progress(). The caller has no
   // request open on it.
   void leave(Endpoint* endpoint, const MessageHeader& goodbye);
-  // Closes now. Callbacks of open requests come in later calls of progress().
-  void cut(Endpoint* endpoint);
+  // Closes now. Callbacks of open requests come in later calls of progress(). Says goodbye where that can still leave:
+  // of an endpoint that is closed by force the other one hears nothing while this worker goes on.
+  void cut(Endpoint* endpoint, const MessageHeader& goodbye);
 
   // Moves bytes both ways, without blocking, for all channels.
   void progress();
@@ -111,6 +112,7 @@ class Worker {
   static ucs_status_t handle_short(void* worker, const void* header, std::size_t header_bytes, void*, std::size_t,
                                    const ucp_am_recv_param_t*);
   static void handle_lost(void* endpoint, ucp_ep_h, ucs_status_t why);
+  static void say_goodbye(Endpoint& endpoint, const MessageHeader& goodbye);
   void start_closing(Endpoint& endpoint);
   bool has_left(Endpoint& endpoint, std::chrono::steady_clock::time_point now);
   void tend_leaving();
