@@ -110,6 +110,10 @@ Result<std::uint64_t> Worker::remember(Channel* channel) {
 
 void Worker::forget(std::uint64_t token) { channels_[token & 0xffff].channel = nullptr; }
 
+bool Worker::has_channels() const {
+  return std::any_of(channels_.begin(), channels_.end(), [](const Entry& entry) { return entry.channel != nullptr; });
+}
+
 // Whoever reaches a port of UCX can send messages: those without a connection's token are nobody's.
 Channel* Worker::find(const void* header, std::size_t header_bytes, MessageHeader& out) const {
   if (header_bytes != sizeof(out)) return nullptr;

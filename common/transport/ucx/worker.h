@@ -66,6 +66,8 @@ class Worker {
   // Messages with the token that this gives go to `channel`, until forget(). kIo: no randomness. kBusy: too many.
   Result<std::uint64_t> remember(Channel* channel);
   void forget(std::uint64_t token);
+  // Some channel's owner calls progress().
+  bool has_channels() const;
 
   // Connects; what goes wrong later comes as on_lost(). kPeerGone: UCX does not take the address.
   Result<Endpoint*> open(std::span<const std::byte> address, Channel* channel);
@@ -90,6 +92,8 @@ class Worker {
   }
   // Readable when progress() has something to do.
   int armed_fd();
+  // The same without arming: may be waited for with others.
+  int event_fd() const { return event_fd_; }
   // Always readable.
   int ready_fd() const { return ready_.fd(); }
   // Memory that UCX may still write to: kept as long as the worker.
