@@ -65,6 +65,11 @@ Result<Config> configure(const UcxOptions& options) {
   TERRACE_RETURN_IF_ERROR(
       set(raw, "NET_DEVICES", rdma ? options.interface + "," + options.rdma_device : options.interface));
   TERRACE_RETURN_IF_ERROR(set(raw, "RNDV_THRESH", kRendezvousFrom));
+  if (rdma) return config;
+  // UCX 1.13 asserts where a TCP peer dies while bytes leave from where they lie (uct_invoke_completion): they are
+  // copied first, those that are fetched too.
+  TERRACE_RETURN_IF_ERROR(set(raw, "ZCOPY_THRESH", "inf"));
+  TERRACE_RETURN_IF_ERROR(set(raw, "RNDV_SCHEME", "am"));
   return config;
 }
 
