@@ -12,7 +12,7 @@ packages=(
   # libraries
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libasio-dev libssl-dev
   libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev
-  libhwloc-dev libedit-dev prometheus-cpp-dev libboost-dev
+  libhwloc-dev libedit-dev prometheus-cpp-dev libboost-dev libucx-dev
   # tests and tools
   libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy python3 python3-venv xz-utils procps
   iproute2 nftables iperf3 util-linux e2fsprogs mount

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string_view>
+
+#include "common/base/library_settings.h"
 
 namespace terrace {
 
@@ -21,5 +24,7 @@ std::optional<std::string> Environment::get(const std::string& name) const {
   if (it == variables_.end() || it->second.empty()) return std::nullopt;
   return it->second;
 }
+
+void set_in_environment(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 }  // namespace terrace

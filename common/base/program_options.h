@@ -8,9 +8,10 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"ca",        "cert",       "cpu-list", "data-port",   "gpu",     "isa",
-                                               "key",       "listen",     "log-json", "log-level",   "metrics", "model",
-                                               "model-dir", "plain-data", "ram",      "secret-file", "threads", "vram"};
+inline constexpr const char* kNodeOptions[] = {
+    "ca",   "cert",        "cpu-list", "data-port",   "gpu",       "interface", "isa",       "key",
+    "link", "listen",      "log-json", "log-level",   "metrics",   "model",     "model-dir", "plain-data",
+    "ram",  "secret-file", "threads",  "trusted-net", "ucx-ports", "ucx-rdma",  "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serve",      "score",    "bench",
@@ -38,12 +39,14 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "idle-timeout",
                                                   "ids",
                                                   "input",
+                                                  "interface",
                                                   "isa",
                                                   "json",
                                                   "key",
                                                   "kv",
                                                   "limits",
                                                   "limits-buffer",
+                                                  "link",
                                                   "log-json",
                                                   "log-level",
                                                   "manifest",
@@ -97,6 +100,9 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "top-k",
                                                   "top-p",
                                                   "trace",
+                                                  "trusted-net",
+                                                  "ucx-ports",
+                                                  "ucx-rdma",
                                                   "vram",
                                                   "write-timeout"};
 

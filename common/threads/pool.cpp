@@ -2,32 +2,16 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <system_error>
 
+#include "common/base/block_signals.h"
 #include "common/base/check.h"
 
 namespace terrace {
 namespace {
 
 constexpr std::size_t kMaxWorkers = 4096;
-
-// Signals go to the threads of the program, which know what to do with them.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

@@ -5,12 +5,6 @@
 #include <algorithm>
 
 namespace terrace::transport {
-namespace {
-
-// A batch has 13 pieces: with room for them a slot grows once, not each time a longer list comes by.
-constexpr std::size_t kUsualParts = 16;
-
-}  // namespace
 
 Result<SendTicket> SendQueue::push(std::span<const Part> parts) {
   if (last_ - reported_ == slots_.size())

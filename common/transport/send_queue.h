@@ -15,6 +15,9 @@ namespace terrace::transport {
 
 using Part = std::span<const std::byte>;
 
+// A batch has 13 pieces: with room for them a slot's list grows once, not each time a longer one comes by.
+inline constexpr std::size_t kUsualParts = 16;
+
 class SendQueue {
  public:
   explicit SendQueue(std::size_t max_open) : slots_(max_open) {}

@@ -34,6 +34,8 @@ constexpr std::uint32_t allowed_sections(FrameType type) {
       return bit(kProof);
     case FrameType::kAccept:
       return bit(kAccept);
+    case FrameType::kEndpoint:
+      return bit(kEndpoint);
     case FrameType::kPing:
     case FrameType::kPong:
     case FrameType::kCredit:
@@ -44,9 +46,9 @@ constexpr std::uint32_t allowed_sections(FrameType type) {
   return 0;
 }
 
-bool is_frame_type(std::uint8_t number) { return number >= 1 && number <= static_cast<unsigned>(FrameType::kAccept); }
+bool is_frame_type(std::uint8_t number) { return number >= 1 && number <= static_cast<unsigned>(FrameType::kEndpoint); }
 bool is_section_tag(std::uint16_t number) {
-  return number >= 1 && number <= static_cast<unsigned>(SectionTag::kAccept);
+  return number >= 1 && number <= static_cast<unsigned>(SectionTag::kEndpoint);
 }
 
 Result<FrameHeader> read_header(const std::byte* at) {
@@ -180,6 +182,8 @@ const char* name(FrameType type) {
       return "proof";
     case FrameType::kAccept:
       return "accept";
+    case FrameType::kEndpoint:
+      return "endpoint";
   }
   return "unknown";
 }
@@ -220,6 +224,8 @@ const char* name(SectionTag tag) {
       return "proof";
     case SectionTag::kAccept:
       return "accept";
+    case SectionTag::kEndpoint:
+      return "endpoint";
   }
   return "unknown";
 }
@@ -243,6 +249,13 @@ Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint6
   const std::uint64_t largest = std::min(largest_frame, kLargestFrame);
   if (total > largest) return corrupt("frame header: frame of {} bytes, at most {} here", total, largest);
   return total;
+}
+
+Status check_frame_length(std::span<const std::byte> header, std::uint64_t bytes, std::uint64_t largest_frame) {
+  const std::size_t present = std::min<std::size_t>({header.size(), kHeaderBytes, bytes});
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t stated, frame_length(header.first(present), largest_frame));
+  if (stated == bytes) return {};
+  return corrupt("frame of {} bytes, its header says {}", bytes, stated);
 }
 
 std::uint16_t flags(std::span<const std::byte> header) { return load<std::uint16_t>(header.data() + offset::kFlags); }

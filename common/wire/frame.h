@@ -43,6 +43,8 @@ enum class FrameType : std::uint8_t {
   kChallenge = 13,  // first of all, from the node: kChallenge
   kProof = 14,      // from the coordinator: kProof
   kAccept = 15,     // the node's own proof: kAccept
+  // Only where common/transport/ucx sets a connection up, before everything else.
+  kEndpoint = 16,  // either way, once: kEndpoint
 };
 
 // A session has one connection a lane (docs/wire.md 2).
@@ -91,6 +93,7 @@ enum class SectionTag : std::uint16_t {
   kChallenge = 15,
   kProof = 16,
   kAccept = 17,
+  kEndpoint = 18,
 };
 
 const char* name(SectionTag tag);
@@ -113,6 +116,8 @@ struct Frame {
 // Total length (header and body) of the frame whose first kHeaderBytes are given, read before the rest has arrived.
 // kCorrupt: not our magic or version, or longer than `largest_frame`: the connection must be closed.
 Result<std::uint64_t> frame_length(std::span<const std::byte> header, std::uint64_t largest_frame);
+// The same where the whole frame has come at once: `bytes` long, its first kHeaderBytes (or all of fewer) in `header`.
+Status check_frame_length(std::span<const std::byte> header, std::uint64_t bytes, std::uint64_t largest_frame);
 
 // Fields of a header as it lies there, checked or not, for those that change frames under way. `header` has at least
 // kHeaderBytes.

@@ -10,7 +10,7 @@ namespace {
 // The layouts in docs/wire.md.
 static_assert(sizeof(Challenge) == 16 && sizeof(Proof) == 56 && sizeof(Accept) == 32);
 static_assert(sizeof(Hello) == 16 && sizeof(Welcome) == 24 && sizeof(Busy) == 8 && sizeof(SlabPiece) == 24);
-static_assert(sizeof(RowRange) == 8);
+static_assert(sizeof(RowRange) == 8 && sizeof(EndpointInfo) == 16);
 // Error codes travel by number: these stay what they are, new ones are added behind them.
 static_assert(static_cast<int>(ErrorCode::kInvalidArgument) == 0 && static_cast<int>(ErrorCode::kStaleEpoch) == 6 &&
               static_cast<int>(ErrorCode::kNotFinite) == 10 && static_cast<int>(ErrorCode::kInternal) == 13);
@@ -48,6 +48,10 @@ void add_proof(FrameBuilder& builder, const Proof& proof) { builder.add_copy(Sec
 
 void add_accept(FrameBuilder& builder, const Accept& accept) {
   builder.add_copy(SectionTag::kAccept, 0, bytes_of(accept));
+}
+
+void add_endpoint(FrameBuilder& builder, const EndpointMessage& message) {
+  builder.add_copy(SectionTag::kEndpoint, 0, bytes_of(message.info), message.address);
 }
 
 void add_hello(FrameBuilder& builder, const Hello& hello) { builder.add_copy(SectionTag::kHello, 0, bytes_of(hello)); }
@@ -89,6 +93,22 @@ Result<Accept> read_accept(const Frame& frame) {
   TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kAccept));
   TERRACE_RETURN_IF_ERROR(check_bare(frame.header));
   return read_struct<Accept>(frame, SectionTag::kAccept);
+}
+
+Result<EndpointMessage> read_endpoint(const Frame& frame) {
+  TERRACE_RETURN_IF_ERROR(expect_type(frame, FrameType::kEndpoint));
+  TERRACE_RETURN_IF_ERROR(check_bare(frame.header));
+  const Section* section = frame.find(SectionTag::kEndpoint);
+  if (section == nullptr) return corrupt("endpoint frame: section endpoint is absent");
+  EndpointMessage message;
+  if (section->data.size() <= sizeof(message.info) ||
+      section->data.size() > sizeof(message.info) + kLargestWorkerAddress)
+    return corrupt("endpoint: {} bytes, it has {} and an address of 1 to {}", section->data.size(),
+                   sizeof(message.info), kLargestWorkerAddress);
+  message.info = load<EndpointInfo>(section->data.data());
+  message.address = section->data.subspan(sizeof(message.info));
+  TERRACE_RETURN_IF_ERROR(check_largest_frame("endpoint", std::min(message.info.window, kLargestFrame)));
+  return message;
 }
 
 Result<Hello> read_hello(const Frame& frame) {

@@ -153,6 +153,17 @@ struct SlabPiece {
   std::uint64_t slab_bytes = 0;  // of the whole slab
 };
 
+// What a UCX connection needs to know of the other end (docs/wire.md 14).
+struct EndpointInfo {
+  std::uint64_t token = 0;   // stands in every message to it
+  std::uint64_t window = 0;  // bytes of frames that may be under way to it and not released there
+};
+struct EndpointMessage {
+  EndpointInfo info;
+  std::span<const std::byte> address;  // of the worker, as its UCX says it
+};
+inline constexpr std::size_t kLargestWorkerAddress = 4096;
+
 // Fixed structs are copied, spans and text are borrowed.
 void add_challenge(FrameBuilder& builder, const Challenge& challenge);
 void add_proof(FrameBuilder& builder, const Proof& proof);
@@ -161,11 +172,13 @@ void add_hello(FrameBuilder& builder, const Hello& hello);
 void add_welcome(FrameBuilder& builder, const Welcome& welcome);
 void add_busy(FrameBuilder& builder, const Busy& busy);
 void add_error(FrameBuilder& builder, ErrorCode code, std::string_view text);
+void add_endpoint(FrameBuilder& builder, const EndpointMessage& message);
 void add_slab_piece(FrameBuilder& builder, const SlabPiece& piece, std::span<const std::byte> data);
-// These three also refuse header fields that say anything the connection's proofs do not cover.
+// These four also refuse header fields that say anything the connection's proofs do not cover.
 Result<Challenge> read_challenge(const Frame& frame);
 Result<Proof> read_proof(const Frame& frame);
 Result<Accept> read_accept(const Frame& frame);
+Result<EndpointMessage> read_endpoint(const Frame& frame);
 Result<Hello> read_hello(const Frame& frame);
 Result<Welcome> read_welcome(const Frame& frame);
 Result<Busy> read_busy(const Frame& frame);

@@ -18,7 +18,6 @@
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
-#include "common/transport/tcp/tcp.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
@@ -134,7 +133,7 @@ struct Engine::Parts {
   std::optional<manifest::Manifest> manifest;  // only with nodes: hashing a large file takes minutes
   std::optional<legs::SessionModel> session_model;
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
-  std::unique_ptr<transport::Transport> transport;
+  std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
@@ -287,7 +286,7 @@ Status Engine::Parts::open_backstop() {
 // All nodes at once, each by a thread of its own; the first error by the order of --node is told.
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
-  transport = std::make_unique<transport::SealedTransport>(std::make_shared<transport::TcpTransport>());
+  TERRACE_ASSIGN_OR_RETURN(transport, open_link(options.link));
   session_options.coordinator = coordinator_name();
   session_options.max_rows = options.batch;
   session_options.range_rows = legs::kPromptRangeRows;

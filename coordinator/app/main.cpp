@@ -7,6 +7,7 @@
 #include "common/base/console.h"
 #include "common/base/suggestion.h"
 #include "common/base/version.h"
+#include "common/transport/link/link.h"
 #include "coordinator/app/command.h"
 
 namespace terrace::app {
@@ -66,6 +67,7 @@ int finish(const Status& status) {
 }  // namespace terrace::app
 
 int main(int argc, char** argv) {
+  terrace::transport::return_signals();
   terrace::prepare_standard_streams();
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) {

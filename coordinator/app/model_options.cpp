@@ -11,6 +11,7 @@
 #include "common/base/program_options.h"
 #include "common/threads/options.h"
 #include "common/transport/address.h"
+#include "common/transport/sealed/sealed.h"
 #include "coordinator/legs/channel.h"
 
 namespace terrace::app {
@@ -25,6 +26,11 @@ std::vector<std::filesystem::path> demo_places() {
   const std::filesystem::path bin = program.parent_path();
   return {bin / kDemoModel, bin / ".." / "share" / "terrace" / kDemoModel,
           bin / ".." / ".." / ".." / "deploy" / "demo" / kDemoModel};  // build/<preset>/bin in the source tree
+}
+
+Logger warnings_on_stderr() {
+  return Logger::to_function(LogLevel::kWarn,
+                             [](LogLevel, std::string_view text) { print_err("terrace: {}\n", text); });
 }
 
 }  // namespace
@@ -69,6 +75,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .default_text("even, by id order");
   table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
   security::add_security_options(table, &options->security);
+  transport::add_link_options(table, &options->link);
   table
       .add("audit", &options->audit,
            "share of the nodes' work that is computed here too and compared: 1 all of it, before use; 0 none")
@@ -98,6 +105,7 @@ Status check(const ModelOptions& options) {
                     "plan with them",
                     options.plan.string()));
   TERRACE_RETURN_IF_ERROR(security::check(options.security));
+  TERRACE_RETURN_IF_ERROR(transport::check(options.link));
   std::vector<std::string> nodes = options.nodes;
   std::sort(nodes.begin(), nodes.end());
   if (const auto twice = std::adjacent_find(nodes.begin(), nodes.end()); twice != nodes.end())
@@ -115,15 +123,20 @@ Status check(const ModelOptions& options) {
   if (options.activations == kernels::Activations::kF32 && options.card.gpu)
     return Error(ErrorCode::kInvalidArgument,
                  "--activations f32 is for checking on the CPU; cards compute by the contract only: leave out --gpu");
-  return kernels::check(options.card);
+  TERRACE_RETURN_IF_ERROR(kernels::check(options.card));
+  transport::prepare_link(options.link, options.nodes.empty() ? "" : options.nodes.front());
+  return {};
 }
 
 Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options,
                                                                 const std::optional<Logger>& log) {
   if (options.any_credentials()) legs::silence_grpc_log();
-  const auto on_stderr = [](LogLevel, std::string_view text) { print_err("terrace: {}\n", text); };
-  return security::Credentials::load(options, security::Role::kCoordinator,
-                                     log ? *log : Logger::to_function(LogLevel::kWarn, on_stderr));
+  return security::Credentials::load(options, security::Role::kCoordinator, log ? *log : warnings_on_stderr());
+}
+
+Result<std::shared_ptr<transport::Transport>> open_link(const transport::LinkOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(auto link, transport::make_transport(options, warnings_on_stderr()));
+  return std::shared_ptr<transport::Transport>(std::make_shared<transport::SealedTransport>(std::move(link)));
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {

@@ -13,6 +13,7 @@
 #include "common/base/result.h"
 #include "common/base/units.h"
 #include "common/security/credentials.h"
+#include "common/transport/link/link.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/auditor.h"
 #include "kernels/card/options.h"
@@ -28,6 +29,7 @@ struct ModelOptions {
   std::string share;           // empty: even by id order
   std::filesystem::path plan;  // empty: none; else it says nodes and shares
   security::SecurityOptions security;
+  transport::LinkOptions link;
   std::optional<Bytes> ram;  // empty: what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
@@ -61,13 +63,17 @@ void add_file_options(OptionTable& table, ModelOptions* options);
 void add_isa_option(OptionTable& table, std::optional<kernels::Isa>* isa);
 
 // What the options say together: nodes that stand twice, nodes or a card with f32 activations, memory of no card, a
-// plan beside what it says itself. kInvalidArgument.
+// plan beside what it says itself, a link that cannot be. kInvalidArgument, kUnsupported.
+// What passes is also prepared: the link's library reads its settings from the environment, before there are threads.
 Status check(const ModelOptions& options);
 
 // Of this end of links to nodes; null where the options name none. What goes wrong with a renewal is said in `log`, or
 // on stderr.
 Result<std::shared_ptr<security::Credentials>> load_credentials(const security::SecurityOptions& options,
                                                                 const std::optional<Logger>& log = std::nullopt);
+
+// What data connections to nodes are made by: the link chosen, proven and sealed. As transport::make_transport().
+Result<std::shared_ptr<transport::Transport>> open_link(const transport::LinkOptions& options);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which
 // one is said on stderr unless quiet, or in the log. kNotFound: neither.

@@ -9,7 +9,6 @@
 #include "common/base/machine_identity.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
-#include "common/transport/tcp/tcp.h"
 #include "coordinator/app/probe_legs.h"
 #include "coordinator/app/probe_model.h"
 #include "coordinator/app/probe_trunk.h"
@@ -124,14 +123,14 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
 
   // As a run opens its sessions (Engine).
-  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>());
+  TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Transport> transport, open_link(options.link));
   legs::NodeSessionOptions session;
   session.coordinator = probe_name();
   session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   session.waiting = cpus.waiting;
   TERRACE_ASSIGN_OR_RETURN(
       const std::unique_ptr<ProbeLegs> legs,
-      ProbeLegs::open(*model, *pool, ops, transport, std::move(placement.controls),
+      ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls),
                       {.batch = options.batch, .range_rows = legs::kPromptRangeRows, .session = session}));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());

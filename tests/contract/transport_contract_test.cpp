@@ -309,6 +309,22 @@ TEST_P(TransportContract, CloseWithOpenSends_EachEndsOnceAndClosedIsLast) {
   EXPECT_THAT(link.client->close_reason().text(), HasSubstr("closed by this side"));
 }
 
+// The other end has not polled since: what was sent may be under way still.
+TEST_P(TransportContract, CloseWithOpenSends_TheOtherEndClosesToo) {
+  for (const bool client_closes : {true, false}) {
+    Link link = connect(kNarrow, kNarrow);
+    End& closing = client_closes ? link.client : link.server;
+    End& other = client_closes ? link.server : link.client;
+    const TestFrame frame(1, kMega);
+    for (int i = 0; i < 4; ++i) send_ok(closing, frame);
+    closing->close();
+    ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return closing.closed && other.closed; }))
+        << (client_closes ? "the client closes" : "the server closes");
+    EXPECT_EQ(closing.sent, tickets_up_to(4));
+    EXPECT_EQ(other->close_reason().code(), ErrorCode::kPeerGone);
+  }
+}
+
 TEST_P(TransportContract, FramesSentBeforeClose_ArriveBeforeIt) {
   Link link = connect();
   const TestFrame frame(1, 50000);

@@ -32,6 +32,7 @@ LIBRARIES = (
     (r"openssl/.*", r"common/security/(.*\.cpp|openssl_handles\.h)",
      "OpenSSL only in .cpp files of common/security and their openssl_handles.h"),
     (r"pcre2\.h", r"coordinator/text/.*\.cpp", "PCRE2 only in .cpp files of coordinator/text"),
+    (r"(ucp|uct|ucs|ucm)/.*", r"common/transport/ucx/.*", "UCX only in common/transport/ucx"),
     (r"hwloc\.h", r"common/threads/topology\.cpp", "hwloc only in common/threads/topology.cpp"),
     (r"prometheus/.*", r"common/metrics/.*", "prometheus-cpp only in common/metrics"),
     (r"histedit\.h", r"coordinator/terminal/line_editor\.cpp", "libedit only in coordinator/terminal/line_editor.cpp"),

@@ -11,6 +11,7 @@
 #include "common/base/program_options.h"
 #include "common/base/service_manager.h"
 #include "common/manifest/cache.h"
+#include "common/transport/link/link.h"
 #include "tier_node/app/node.h"
 #include "tier_node/app/options.h"
 
@@ -53,6 +54,7 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  terrace::transport::return_signals();
   terrace::prepare_standard_streams();
   try {
     return run({argv + 1, argv + argc});

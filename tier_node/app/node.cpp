@@ -21,7 +21,6 @@
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
-#include "common/transport/tcp/tcp.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
@@ -204,10 +203,11 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
 
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
+             const std::shared_ptr<transport::Transport>& link,
              const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
              const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
-  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>(), data_keys(sessions));
+  transport::SealedTransport transport(link, data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(const auto data,
                            DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
                                              addresses.control.with_port(addresses.data_port), {}, {}));
@@ -245,8 +245,11 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
+  TERRACE_RETURN_IF_ERROR(transport::check(options.link));
+  transport::prepare_link(options.link, addresses.control.host);
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::string> confinement,
                            give_up_privileges(file_needs(options, cache_dir)));
+  TERRACE_ASSIGN_OR_RETURN(const auto link, transport::make_transport(options.link, log));
   // Before memory is counted: where a card's memory is the host's, both are one budget.
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
   const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
@@ -278,7 +281,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
   const Status served =
-      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, credentials, *stop, manager, log);
+      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

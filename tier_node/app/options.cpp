@@ -12,6 +12,7 @@ OptionTable make_option_table(NodeOptions* options) {
   table.add("data-port", &options->data_port, "port of the data connections")
       .value_name("PORT")
       .default_text("the port of --listen + 1");
+  transport::add_link_options(table, &options->link);
   table.add("metrics", &options->metrics, "serve metrics for Prometheus there, over plain HTTP; loopback alone")
       .value_name("HOST:PORT")
       .default_text("off");

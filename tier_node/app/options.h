@@ -11,6 +11,7 @@
 #include "common/base/program_options.h"
 #include "common/base/units.h"
 #include "common/security/options.h"
+#include "common/transport/link/link.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 
@@ -19,11 +20,12 @@ namespace terrace::node {
 struct NodeOptions {
   std::string listen = "127.0.0.1:9000";
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
-  std::string metrics;                     // HOST:PORT; empty: none are served
-  security::SecurityOptions security;      // none: loopback alone
-  std::filesystem::path model;             // empty: no copy of its own
-  std::filesystem::path model_dir;         // where model files may be; empty: where `model` says
-  std::optional<Bytes> ram;                // empty: kDefaultRamShare of what is available
+  transport::LinkOptions link;
+  std::string metrics;                 // HOST:PORT; empty: none are served
+  security::SecurityOptions security;  // none: loopback alone
+  std::filesystem::path model;         // empty: no copy of its own
+  std::filesystem::path model_dir;     // where model files may be; empty: where `model` says
+  std::optional<Bytes> ram;            // empty: kDefaultRamShare of what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;

@@ -1,7 +1,5 @@
 #include "common/transport/loopback/endpoint.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -24,11 +22,7 @@ void copy_parts(std::span<const Part> parts, std::span<std::byte> out) {
 Status check_frame(std::span<const Part> parts, std::uint64_t bytes, std::uint64_t largest_frame) {
   std::array<std::byte, wire::kHeaderBytes> header{};
   copy_parts(parts, header);
-  const std::size_t present = std::min<std::size_t>(header.size(), bytes);
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t stated,
-                           wire::frame_length(std::span(header).first(present), largest_frame));
-  if (stated == bytes) return {};
-  return Error(ErrorCode::kCorrupt, fmt::format("frame of {} bytes, its header says {}", bytes, stated));
+  return wire::check_frame_length(header, bytes, largest_frame);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "tests/contract/sealed_transport.h"
 #include "tests/contract/transport_harness.h"
+#include "tests/contract/ucx_on_loopback.h"
 #include "tests/unit/count_allocations.h"
 
 namespace terrace::transport {
@@ -67,6 +68,16 @@ TEST(Allocations, SealedTcp_NoneAfterWarmUp) {
     expect_no_allocation_after_warm_up(
         std::make_unique<KeyedTransport>(std::make_shared<TcpTransport>(), test_link(cipher)), true);
 }
+
+#ifdef TERRACE_HAS_UCX
+TEST(Allocations, Ucx_NoneAfterWarmUp) { expect_no_allocation_after_warm_up(std::make_unique<UcxOnLoopback>()); }
+
+TEST(Allocations, SealedUcx_NoneAfterWarmUp) {
+  expect_no_allocation_after_warm_up(
+      std::make_unique<KeyedTransport>(std::make_shared<UcxOnLoopback>(), test_link(security::Cipher::kAes256Gcm)),
+      true);
+}
+#endif
 
 TEST(Allocations, AreCounted) {
   const std::size_t before = terrace::test::allocations();

@@ -84,6 +84,8 @@ inline bool read_foreign_frame(std::span<const std::byte> bytes, const BatchLimi
       return read_proof(*frame).ok();
     case FrameType::kAccept:
       return read_accept(*frame).ok();
+    case FrameType::kEndpoint:
+      return read_endpoint(*frame).ok();
     case FrameType::kHello:
       return read_hello(*frame).ok();
     case FrameType::kWelcome:

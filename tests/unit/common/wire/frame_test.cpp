@@ -145,7 +145,7 @@ TEST(DecodeFrame, HeaderFields_AreRefusedByName) {
   EXPECT_THAT(refusal_after<std::uint32_t>(copy(), 0, 0x43525255), HasSubstr("magic 0x43525255"));
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 4, 2), HasSubstr("version 2, this build reads 1"));
   EXPECT_THAT(refusal_after<std::uint8_t>(copy(), 6, 0), HasSubstr("type 0 is not known"));
-  EXPECT_THAT(refusal_after<std::uint8_t>(copy(), 6, 16), HasSubstr("type 16 is not known"));
+  EXPECT_THAT(refusal_after<std::uint8_t>(copy(), 6, 17), HasSubstr("type 17 is not known"));
   EXPECT_THAT(refusal_after<std::uint8_t>(copy(), 7, 3), HasSubstr("lane 3 is not known"));
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 8, 0x8000), HasSubstr("flags 0x8000"));
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 10, 17), HasSubstr("17 sections, at most 16"));
@@ -175,7 +175,7 @@ TEST(DecodeFrame, Sections_AreRefusedByName) {
   const FrameBytes good = frame_with_data(10);
   const auto copy = [&] { return FrameBytes(good.view()); };
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 64, 0), HasSubstr("offset 64: tag 0 is not known"));
-  EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 64, 18), HasSubstr("tag 18 is not known"));
+  EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 64, 19), HasSubstr("tag 19 is not known"));
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 64, 4), HasSubstr("rows at offset 64 does not belong in a slab"));
   EXPECT_THAT(refusal_after<std::uint16_t>(copy(), 66, 1), HasSubstr("detail 1 is not known"));
   EXPECT_THAT(refusal_after<std::uint32_t>(copy(), 68, 1), HasSubstr("reserved bytes are not zero"));

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <vector>
 
 #include "tests/unit/common/wire/frames.h"
 
@@ -51,6 +53,33 @@ TEST(Hello, RoundTripsAndIsChecked) {
   hello.largest_frame = kLargestFrame;
   hello.reserved = 1;
   EXPECT_THAT(hello_after(hello).error().text(), HasSubstr("reserved"));
+}
+
+TEST(EndpointMessage, RoundTripsAndIsChecked) {
+  const auto with = [](std::uint64_t window, std::size_t address_bytes) {
+    const std::vector<std::byte> address(address_bytes, std::byte{0x5a});
+    return round_trip(
+        FrameType::kEndpoint,
+        [&](FrameBuilder& b) {
+          add_endpoint(b, {{.token = 7, .window = window}, address});
+        },
+        [&](const Frame& frame) -> Result<EndpointInfo> {
+          TERRACE_ASSIGN_OR_RETURN(const EndpointMessage message, read_endpoint(frame));
+          EXPECT_TRUE(std::ranges::equal(message.address, address));
+          return message.info;
+        });
+  };
+  const auto read = with(kHeaderBytes, kLargestWorkerAddress);
+  ASSERT_TRUE(read.ok()) << read.error().text();
+  EXPECT_EQ(read->token, 7u);
+  EXPECT_EQ(read->window, kHeaderBytes);
+  EXPECT_TRUE(with(~std::uint64_t{0}, 1).ok());
+  EXPECT_THAT(with(4096, 0).error().text(), HasSubstr("16 bytes, it has 16 and an address of 1 to 4096"));
+  EXPECT_THAT(with(4096, kLargestWorkerAddress + 1).error().text(), HasSubstr("4113 bytes"));
+  EXPECT_THAT(with(63, 100).error().text(), HasSubstr("63 bytes"));
+  const auto absent = round_trip(
+      FrameType::kEndpoint, [](FrameBuilder&) {}, read_endpoint);
+  EXPECT_THAT(absent.error().text(), HasSubstr("endpoint is absent"));
 }
 
 TEST(Welcome, RoundTripsAndIsChecked) {

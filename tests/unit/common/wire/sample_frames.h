@@ -56,6 +56,9 @@ inline std::vector<FrameBytes> sample_frames() {
   for (const auto type :
        {FrameType::kPing, FrameType::kPong, FrameType::kCredit, FrameType::kCancel, FrameType::kClose})
     frames.push_back(frame_of(type, [](auto&) {}));
+  frames.push_back(handshake_frame_of({.type = FrameType::kEndpoint}, [&](auto& b) {
+    add_endpoint(b, {{.token = 1, .window = 4096}, data});
+  }));
   return frames;
 }
 

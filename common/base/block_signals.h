@@ -1,0 +1,26 @@
+// Threads that take no signals: those that are started while this is there.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace terrace {
+
+// Blocks all signals in this thread until it ends; a new thread inherits that, and keeps it. Signals then go to the
+// threads of the program that know what to do with them.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace terrace
