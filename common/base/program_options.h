@@ -8,9 +8,9 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {"ca",        "cert",       "cpu-list", "data-port",   "gpu",     "isa",
-                                               "key",       "listen",     "log-json", "log-level",   "metrics", "model",
-                                               "model-dir", "plain-data", "ram",      "secret-file", "threads", "vram"};
+inline constexpr const char* kNodeOptions[] = {
+    "busy-poll", "ca",      "cert",  "cpu-list",  "data-port",  "gpu", "isa",         "key",     "listen", "log-json",
+    "log-level", "metrics", "model", "model-dir", "plain-data", "ram", "secret-file", "threads", "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serve",      "score",    "bench",
@@ -22,6 +22,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "audit",
                                                   "batch",
                                                   "body-timeout",
+                                                  "busy-poll",
                                                   "ca",
                                                   "cache-ram",
                                                   "cert",
@@ -83,6 +84,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "share",
                                                   "slot-save-path",
                                                   "slots",
+                                                  "sockets",
                                                   "stop",
                                                   "stop-timeout",
                                                   "stream",

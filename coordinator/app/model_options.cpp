@@ -11,6 +11,8 @@
 #include "common/base/program_options.h"
 #include "common/threads/options.h"
 #include "common/transport/address.h"
+#include "common/transport/link_options.h"
+#include "common/wire/messages.h"
 #include "coordinator/legs/channel.h"
 
 namespace terrace::app {
@@ -69,6 +71,11 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .default_text("even, by id order");
   table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
   security::add_security_options(table, &options->security);
+  table
+      .add("sockets", &options->sockets,
+           "connections to each node for prompts, and as many for weights; more where one does not fill the link")
+      .range(1, wire::kMostSockets);
+  transport::add_busy_poll_option(table, &options->busy_poll);
   table
       .add("audit", &options->audit,
            "share of the nodes' work that is computed here too and compared: 1 all of it, before use; 0 none")

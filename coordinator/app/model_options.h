@@ -26,7 +26,9 @@ struct ModelOptions {
   std::string share;           // empty: even by id order
   std::filesystem::path plan;  // empty: none; else it says nodes and shares
   security::SecurityOptions security;
-  std::optional<Bytes> ram;  // empty: what is available
+  std::uint32_t sockets = 1;    // connections to each node for prompts, and as many for weights
+  std::uint32_t busy_poll = 0;  // us
+  std::optional<Bytes> ram;     // empty: what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;

@@ -20,6 +20,7 @@ struct NodeOptions {
   std::string listen = "127.0.0.1:9000";
   std::optional<std::uint16_t> data_port;  // empty: the control port + 1
   std::string metrics;                     // HOST:PORT; empty: none are served
+  std::uint32_t busy_poll = 0;             // us, of data connections
   security::SecurityOptions security;      // none: loopback alone
   std::filesystem::path model;             // empty: no copy of its own
   std::filesystem::path model_dir;         // where model files may be; empty: where `model` says

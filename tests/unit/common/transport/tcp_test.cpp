@@ -197,8 +197,8 @@ TEST(TcpBusyPoll, IsTheSocketsOfBothEnds_OrRefusedByName) {
   }
   const auto client = transport.connect((*listener)->address(), options, 5s);
   ASSERT_TRUE(client.ok()) << client.error().text();
-  const End server{.connection = accept_one(**listener)};
-  for (Connection* end : {client->get(), server.connection.get()})
+  const auto server = accept_one(**listener);
+  for (Connection* end : {client->get(), server.get()})
     EXPECT_EQ(option_of<int>(*end, SOL_SOCKET, SO_BUSY_POLL), 37);
 }
 
