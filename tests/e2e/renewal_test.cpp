@@ -62,7 +62,7 @@ TEST_F(Renewal, ConnectionsNearTheirEnd_ReplacedWithoutALossAndWithTheSameTokens
   const unsigned after_weights = counted_.made();
   EXPECT_GT(after_weights, kLanes) << "slabs of " << model_.kernels.size() << " layers fit one connection";
   EXPECT_EQ(test::difference(expected_, run(false)), std::nullopt);
-  EXPECT_GT(counted_.made(), after_weights + 4);
+  EXPECT_GT(counted_.made(), after_weights + 2);
   const legs::LegCounters counters = session_->leg().counters();
   EXPECT_EQ(counters.losses, 0u);
   EXPECT_EQ(counters.refused, 0u);
@@ -75,8 +75,10 @@ TEST_F(Renewal, ConnectionsNearTheirEnd_ReplacedWithoutALossAndWithTheSameTokens
 TEST_F(Renewal, NoOtherConnectionToBeHad_TheNodeIsLostAndTheTokensAreTheSame) {
   open();
   counted_.set_most(counted_.made());
-  EXPECT_EQ(test::difference(expected_, run(true)), std::nullopt);
-  EXPECT_EQ(session_->leg().state(), legs::LegState::kLost);
+  // Batches that are late here are the host's, so that a run may send few.
+  for (int i = 0; i < 20 && session_->leg().state() != legs::LegState::kLost; ++i)
+    ASSERT_EQ(test::difference(expected_, run(true)), std::nullopt) << "run " << i;
+  ASSERT_EQ(session_->leg().state(), legs::LegState::kLost);
   ASSERT_NE(session_->leg().why_out(), nullptr);
   EXPECT_NE(session_->leg().why_out()->text().find("could not be replaced"), std::string::npos)
       << session_->leg().why_out()->text();

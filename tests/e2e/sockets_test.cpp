@@ -56,9 +56,10 @@ TEST_P(SeveralSockets, PromptOf512Tokens_TheSameBits) {
   ASSERT_TRUE(ready.ok()) << ready.error().text();
   GateCoordinator coordinator(model, owners, model.slabs.lookup(), model.kernels, {&session->leg()});
   EXPECT_EQ(test::difference(expected, coordinator.run(prompt, 64, kTokens)), std::nullopt);
-  for (const char* const lane : {"bulk", "weights"})
-    for (std::uint32_t socket = 0; socket < c.opened; ++socket)
-      EXPECT_GE(counted.bytes_sent(1 + (lane[0] == 'b' ? 0 : c.opened) + socket), 10'000u) << lane << ", " << socket;
+  // Slabs by all of them; prompts by as many as there are batches in flight, which a step alone has one of.
+  for (std::uint32_t socket = 0; socket < c.opened; ++socket)
+    EXPECT_GE(counted.bytes_sent(1 + c.opened + socket), 10'000u) << "weights, " << socket;
+  EXPECT_GE(counted.bytes_sent(1), 10'000u) << "bulk, 0";
 }
 
 INSTANTIATE_TEST_SUITE_P(
