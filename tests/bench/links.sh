@@ -57,13 +57,15 @@ for rate in $rates; do
   in_ns c tc qdisc replace dev lc "${shape[@]}"
   in_ns n tc qdisc replace dev ln "${shape[@]}"
 
-  in_ns n iperf3 -s -1 >/dev/null &
+  ip netns exec "$tag-n" iperf3 -s -1 >/dev/null &
+  pids+=($!)
   sleep 1
   in_ns c iperf3 -c 10.78.1.2 -t 4 -O 1 -J >"$out/iperf.json"
   iperf=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["end"]["sum_received"]["bits_per_second"] / 8e6)' "$out/iperf.json")
 
   # A node of its own for each rate: what it was sent once is there the next time.
-  in_ns n "$bin/terrace-node" --listen 10.78.1.2:9000 --secret-file "$out/secret" 2>"$out/node.log" &
+  # Not by in_ns, or $! were a shell's.
+  ip netns exec "$tag-n" "$bin/terrace-node" --listen 10.78.1.2:9000 --secret-file "$out/secret" 2>"$out/node.log" &
   node=$!
   pids+=("$node")
   for _ in $(seq 600); do grep -qs "listening on" "$out/node.log" && break; sleep 0.1; done
