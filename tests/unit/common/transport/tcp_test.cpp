@@ -183,6 +183,27 @@ TEST_F(Tcp, SentProgress_CountsWhatThePeerConfirmed) {
   server_->set_pace(1000);  // has no effect, and does no harm
 }
 
+// A decode batch and its reply, one at a time as in a step: what the system read is what the caller gets.
+TEST_F(Tcp, FramesOfADecodeStep_AreNotCopied) {
+  constexpr std::size_t kReply = 15 << 10;
+  const auto batch = TestFrame(1, 5 << 10).contiguous();
+  const TestFrame reply(2, kReply);
+  std::vector<std::byte> got(kReply);
+  for (std::size_t i = 1; i <= 20; ++i) {
+    raw_.write(batch);
+    ASSERT_TRUE(pump({&server_}, [&] { return server_.received == i; }));
+    ASSERT_TRUE(server_->send(reply.parts()).ok());
+    ASSERT_TRUE(pump({&server_}, [&] { return server_.sent.size() == i; }));
+    ASSERT_TRUE(raw_.read(got, std::chrono::seconds(5)));
+  }
+  EXPECT_EQ(server_->stats().bytes_copied, 0u);
+  // Of one that does not fit the read-ahead its beginning is.
+  raw_.write(TestFrame(3, 64 << 10).contiguous());
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.received == 21; }));
+  EXPECT_GT(server_->stats().bytes_copied, 0u);
+  EXPECT_LE(server_->stats().bytes_copied, 16384u);
+}
+
 // Root may ask for it; whoever may not is told, and gets no connection that does without.
 TEST(TcpBusyPoll, IsTheSocketsOfBothEnds_OrRefusedByName) {
   using namespace std::chrono_literals;
@@ -198,8 +219,7 @@ TEST(TcpBusyPoll, IsTheSocketsOfBothEnds_OrRefusedByName) {
   const auto client = transport.connect((*listener)->address(), options, 5s);
   ASSERT_TRUE(client.ok()) << client.error().text();
   const auto server = accept_one(**listener);
-  for (Connection* end : {client->get(), server.get()})
-    EXPECT_EQ(option_of<int>(*end, SOL_SOCKET, SO_BUSY_POLL), 37);
+  for (Connection* end : {client->get(), server.get()}) EXPECT_EQ(option_of<int>(*end, SOL_SOCKET, SO_BUSY_POLL), 37);
 }
 
 TEST(TcpConnect, SilentPeer_EndsAtTheDeadline) {
