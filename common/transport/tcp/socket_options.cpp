@@ -1,6 +1,7 @@
 #include "common/transport/tcp/socket_options.h"
 
-#include <linux/tcp.h>  // tcp_info as the kernel has it; <netinet/tcp.h> has another one, without what is asked for here
+// tcp_info as the kernel has it; <netinet/tcp.h> has another one, without what is asked for here.
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
