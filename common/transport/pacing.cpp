@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace terrace::transport {
+namespace {
+
+// A stretch goes on until bytes were on their way for so long. The system counts that time in ticks of 1 to 4 ms, and
+// the most of all measures counts: of shorter stretches it was 18 % above what the link has.
+constexpr std::chrono::milliseconds kLeastBusy{100};
+
+}  // namespace
 
 void LinkRate::add(std::uint64_t bytes_per_second) {
   std::uint64_t before = measured();
@@ -40,10 +47,15 @@ void Pacer::measure(const Connection& connection, std::uint64_t sent, LinkRate::
   const unsigned senders = rate_.senders(now);
   if (progress && stretch_ && stretch_->senders == senders) {
     const std::uint64_t bytes = progress->confirmed_bytes - stretch_->from.confirmed_bytes;
-    const double seconds = std::chrono::duration<double>(progress->busy - stretch_->from.busy).count();
+    const auto busy = progress->busy - stretch_->from.busy;
+    if (busy < kLeastBusy) {
+      stretch_->until = sent + kStretch;
+      return;
+    }
     // Less than half of what was sent says that most of it is under way: the next stretch will tell.
-    if (bytes >= kStretch / 2 && seconds > 0)
-      rate_.add(static_cast<std::uint64_t>(static_cast<double>(bytes) / seconds * senders));
+    if (bytes >= kStretch / 2)
+      rate_.add(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::chrono::duration<double>(busy).count() *
+                                           senders));
   }
   if (progress)
     stretch_ = Stretch{*progress, sent + kStretch, senders};

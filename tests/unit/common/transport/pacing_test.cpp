@@ -77,15 +77,15 @@ TEST_F(Pacing, NothingMeasured_NothingPaced) {
 // What others took, or the pace itself, is no measure of the link.
 TEST_F(Pacing, OfSeveralMeasuresTheMostCounts_AndNoneIsTakenWhilePaced) {
   Pacer pacer(decode_, rate_);
-  send(weights_, pacer, 2 * Pacer::kStretch, kRate);
+  send(weights_, pacer, 5 * Pacer::kStretch, kRate);
   const std::uint64_t measured = rate_.measured();
-  send(weights_, pacer, 2 * Pacer::kStretch, kRate / 3);
+  send(weights_, pacer, 5 * Pacer::kStretch, kRate / 3);
   EXPECT_EQ(rate_.measured(), measured);
   decode_.seen(now_);
   pacer.follow(weights_, now_);
   for (int i = 0; i < 4; ++i) {
     decode_.seen(now_);
-    send(weights_, pacer, Pacer::kStretch, 5 * kRate);
+    send(weights_, pacer, 8 * Pacer::kStretch, 5 * kRate);
   }
   EXPECT_EQ(rate_.measured(), measured);
 }
