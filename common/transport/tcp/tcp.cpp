@@ -36,6 +36,10 @@ constexpr std::size_t kGather = 16;
 // connections.
 constexpr std::size_t kPollBytes = std::size_t{4} << 20;
 
+// The same of a paced connection: whatever is written in one go the system may send in one go, 64 KB of it, however
+// little it is to hold unsent. The rest is written when wait_fd() says that it has gone.
+constexpr std::size_t kPacedBytes = 16384;
+
 std::string text(const tcp::endpoint& endpoint) {
   return to_string(HostPort{endpoint.address().to_string(), endpoint.port()});
 }
@@ -125,6 +129,7 @@ class TcpConnection final : public Connection {
   }
   // A socket that has ended refuses, and paces nothing any more.
   void set_pace(std::uint64_t bytes_per_second) override {
+    paced_ = bytes_per_second > 0;
     if (socket_.is_open()) (void)transport::set_pace(socket_.native_handle(), bytes_per_second);
   }
   std::optional<SentProgress> sent_progress() const override {
@@ -143,10 +148,15 @@ class TcpConnection final : public Connection {
 
   void write() {
     std::array<Part, kGather> parts;
-    for (std::size_t moved = 0; sends_.has_unsent() && moved < kPollBytes;) {
+    const std::size_t most = paced_ ? kPacedBytes : kPollBytes;
+    for (std::size_t moved = 0; sends_.has_unsent() && moved < most;) {
       std::array<asio::const_buffer, kGather> buffers;
       const std::size_t n = sends_.gather(parts);
-      for (std::size_t i = 0; i < n; ++i) buffers[i] = asio::buffer(parts[i].data(), parts[i].size());
+      std::size_t room = most - moved;
+      for (std::size_t i = 0; i < n; ++i) {
+        buffers[i] = asio::buffer(parts[i].data(), std::min(parts[i].size(), room));
+        room -= buffers[i].size();
+      }
       asio::error_code error;
       const std::size_t bytes = socket_.write_some(buffers, error);
       if (error == asio::error::interrupted) continue;
@@ -262,6 +272,7 @@ class TcpConnection final : public Connection {
   State state_ = State::kOpen;
   bool frames_ready_ = false;
   bool drained_ = false;  // the last poll() left nothing in the socket
+  bool paced_ = false;
   Error reason_{ErrorCode::kInternal, "the connection is open"};
   TransportStats stats_;
 };
