@@ -9,9 +9,9 @@ namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
 inline constexpr const char* kNodeOptions[] = {
-    "ca",   "cert",        "cpu-list", "data-port",   "gpu",       "interface", "isa",       "key",
-    "link", "listen",      "log-json", "log-level",   "metrics",   "model",     "model-dir", "plain-data",
-    "ram",  "secret-file", "threads",  "trusted-net", "ucx-ports", "ucx-rdma",  "vram"};
+    "busy-poll",  "ca",   "cert",        "cpu-list", "data-port",   "gpu",       "interface", "isa",
+    "key",        "link", "listen",      "log-json", "log-level",   "metrics",   "model",     "model-dir",
+    "plain-data", "ram",  "secret-file", "threads",  "trusted-net", "ucx-ports", "ucx-rdma",  "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serve",      "score",    "bench",
@@ -23,6 +23,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "audit",
                                                   "batch",
                                                   "body-timeout",
+                                                  "busy-poll",
                                                   "ca",
                                                   "cache-ram",
                                                   "cert",
@@ -87,6 +88,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "share",
                                                   "slot-save-path",
                                                   "slots",
+                                                  "sockets",
                                                   "stop",
                                                   "stop-timeout",
                                                   "stream",

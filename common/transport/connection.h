@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -39,6 +40,14 @@ struct TransportStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
+  // Of the bytes received, those that were moved again before poll() gave them.
+  std::uint64_t bytes_copied = 0;
+};
+
+// What the peer has confirmed, and for how long anything was on its way to it: cumulative.
+struct SentProgress {
+  std::uint64_t confirmed_bytes = 0;
+  std::chrono::microseconds busy{0};
 };
 
 // A frame of which the peer has sent some bytes and not yet all.
@@ -68,6 +77,9 @@ struct Options {
   std::uint64_t receive_window = std::uint64_t{256} << 20;  // received and not yet released
   std::size_t max_open_sends = 256;                         // send() beyond it: kBusy
   std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
+  // For so long the system looks at the device itself when nothing is there to be read (SO_BUSY_POLL); 0: never.
+  // listen() and connect() fail (kIo) where it is not allowed: it needs CAP_NET_ADMIN.
+  std::chrono::microseconds busy_poll{0};
   // What connect() is to prove; borrowed during the call. Only common/transport/sealed can, every other one refuses.
   const LinkKey* key = nullptr;
 };
@@ -97,6 +109,11 @@ class Connection {
   // after kClosed.
   virtual int wait_fd() = 0;
   virtual short wait_events() = 0;
+  // Bytes a second that leave from now on at most, in small pieces, so that what shares the link with them does not
+  // wait behind them; 0: as fast as the link takes them. Does nothing where there is no link to share (loopback).
+  virtual void set_pace(std::uint64_t bytes_per_second) { (void)bytes_per_second; }
+  // None: the transport does not know, or the link has ended.
+  virtual std::optional<SentProgress> sent_progress() const { return std::nullopt; }
   // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
   virtual void close() = 0;
   // Valid after kClosed.
@@ -107,6 +124,9 @@ class Connection {
   virtual UnfinishedFrame unfinished() const = 0;
   virtual TransportStats stats() const = 0;
   virtual ConnectionSecurity security() const { return {}; }
+  // It carries few more frames, either way, and then ends (a seal has a number for so many): its owner takes another
+  // connection in its place before that. Never where frames have no numbers.
+  virtual bool near_its_end() const { return false; }
   virtual std::string peer_name() const = 0;  // "127.0.0.1:50122"
 };
 

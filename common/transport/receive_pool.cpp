@@ -16,9 +16,7 @@ unsigned size_class(std::uint64_t bytes) {
 
 }  // namespace
 
-std::span<std::byte> ReceivePool::acquire(std::uint64_t bytes) {
-  TERRACE_CHECK(bytes > 0 && has_room(bytes), "a frame beyond the receive window");
-  const unsigned bits = size_class(bytes);
+ReceivePool::Buffer ReceivePool::take(unsigned bits) {
   auto& free = free_[bits];
   if (free.empty()) {
     const std::uint64_t capacity = std::uint64_t{1} << bits;
@@ -26,8 +24,18 @@ std::span<std::byte> ReceivePool::acquire(std::uint64_t bytes) {
     free.emplace_back(static_cast<std::byte*>(::operator new (capacity, std::align_val_t{kBufferAlignment})));
     kept_ += capacity;
   }
-  given_.push_back({std::move(free.back()), bytes});
+  Buffer buffer = std::move(free.back());
   free.pop_back();
+  return buffer;
+}
+
+std::span<std::byte> ReceivePool::acquire(std::uint64_t bytes) { return lend(take(size_class(bytes)), bytes, bytes); }
+
+ReceivePool::Buffer ReceivePool::take_spare(std::uint64_t capacity) { return take(size_class(capacity)); }
+
+std::span<std::byte> ReceivePool::lend(Buffer spare, std::uint64_t capacity, std::uint64_t bytes) {
+  TERRACE_CHECK(bytes > 0 && bytes <= capacity && has_room(bytes), "a frame beyond the receive window");
+  given_.push_back({std::move(spare), bytes, size_class(capacity)});
   given_out_ += bytes;
   return {given_.back().buffer.get(), static_cast<std::size_t>(bytes)};
 }
@@ -37,7 +45,7 @@ void ReceivePool::release(std::span<const std::byte> frame) {
                                [&](const Given& given) { return given.buffer.get() == frame.data(); });
   TERRACE_CHECK(it != given_.end() && it->bytes == frame.size(), "release() of what was not received here");
   given_out_ -= it->bytes;
-  free_[size_class(it->bytes)].push_back(std::move(it->buffer));
+  free_[it->bits].push_back(std::move(it->buffer));
   *it = std::move(given_.back());
   given_.pop_back();
 }

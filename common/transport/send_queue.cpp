@@ -3,22 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace::transport {
 
 Result<SendTicket> SendQueue::push(std::span<const Part> parts) {
   if (last_ - reported_ == slots_.size())
     return Error(ErrorCode::kBusy, fmt::format("{} sends are open, no more are allowed", slots_.size()));
-  Slot& slot = slots_[(last_ + 1) % slots_.size()];
-  slot.parts.clear();
-  slot.parts.reserve(std::max(kUsualParts, parts.size()));
-  slot.bytes = 0;
+  Slot& next = slot(last_ + 1);
+  if (!spare_.empty()) {
+    next.parts.swap(spare_.back());
+    spare_.pop_back();
+  }
+  next.parts.clear();
+  next.parts.reserve(std::max(kUsualParts, parts.size()));
+  next.bytes = 0;
   for (const Part part : parts) {
     if (part.empty()) continue;
-    slot.parts.push_back(part);
-    slot.bytes += part.size();
+    next.parts.push_back(part);
+    next.bytes += part.size();
   }
-  TERRACE_CHECK(slot.bytes > 0, "send() of nothing");
+  TERRACE_CHECK(next.bytes > 0, "send() of nothing");
   return ++last_;
 }
 
@@ -54,7 +59,10 @@ std::uint64_t SendQueue::consume(std::uint64_t bytes) {
 
 std::size_t SendQueue::report_sent(std::span<Event> out) {
   std::size_t n = 0;
-  while (n < out.size() && has_sent()) out[n++] = {Event::Kind::kSent, ++reported_, {}};
+  while (n < out.size() && has_sent()) {
+    out[n++] = {Event::Kind::kSent, ++reported_, {}};
+    spare_.push_back(std::exchange(slot(reported_).parts, {}));
+  }
   return n;
 }
 

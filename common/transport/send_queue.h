@@ -1,7 +1,9 @@
 // The sends of a connection that are not the caller's again: what is still to be written, and which kSent is to be
 // reported. Frames leave in order, so two counters say it all. Shared by the transports.
 //
-// Threads  One at a time. Memory: slots keep their lists, no allocation after warm-up.
+// Threads  One at a time. Memory: lists are kept and used again, as many as sends were open at once: no allocation
+// after
+//          warm-up.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,7 @@ inline constexpr std::size_t kUsualParts = 16;
 
 class SendQueue {
  public:
-  explicit SendQueue(std::size_t max_open) : slots_(max_open) {}
+  explicit SendQueue(std::size_t max_open) : slots_(max_open) { spare_.reserve(max_open); }
 
   // Copies the list; what it points to is borrowed until report_sent() gives the ticket. kBusy: max_open are open.
   Result<SendTicket> push(std::span<const Part> parts);
@@ -54,7 +56,10 @@ class SendQueue {
   };
   const Slot& slot(SendTicket ticket) const { return slots_[ticket % slots_.size()]; }
 
-  std::vector<Slot> slots_;      // [max_open], by ticket modulo their number
+  Slot& slot(SendTicket ticket) { return slots_[ticket % slots_.size()]; }
+
+  std::vector<Slot> slots_;  // [max_open], by ticket modulo their number
+  std::vector<std::vector<Part>> spare_;
   SendTicket last_ = 0;          // pushed
   SendTicket done_ = 0;          // written or given up
   SendTicket reported_ = 0;      // reported <= done <= last

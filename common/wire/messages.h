@@ -77,7 +77,9 @@ struct BatchInfo {
 };
 static_assert(sizeof(BatchInfo) == 32);
 
-// What a session allows in a batch; announced at open.
+// What a session allows in a batch, and how many of its large ones may be on their way by connections of their own;
+// announced at open. A node takes no more than kMostSockets, and says how many.
+inline constexpr std::uint32_t kMostSockets = 4;
 struct BatchLimits {
   std::uint32_t max_rows = 0;  // <= 65,536
   std::uint32_t max_pairs = 0;
@@ -85,6 +87,7 @@ struct BatchLimits {
   std::uint32_t d_model = 0;
   std::uint32_t n_experts = 0;
   std::uint32_t n_layers = 0;
+  std::uint32_t sockets = 1;  // connections of the bulk lane, and as many of the weights lane
 };
 
 // A batch as it lies in the received frame.

@@ -17,6 +17,8 @@
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
+#include "common/transport/link_options.h"
+#include "common/transport/pacing.h"
 #include "common/transport/sealed/sealed.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
@@ -231,6 +233,11 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   notes.print("{}: ready, {} slabs{}, {} sent", address, owners.n_slabs(leg),
               session->node_has_model() ? " from its own file" : "",
               format_size(session->leg().counters().weight_bytes_sent));
+  if (session_options.sockets != 1)
+    notes.print("{}: {} connections for prompts, and as many for weights", address, session->sockets());
+  if (const std::uint64_t rate = session->link_rate().measured(); rate > 0)
+    notes.print("{}: takes {}/s; prompts and weights get {} % of it while tokens are made", address, format_size(rate),
+                transport::kPacedShare * 100);
   return session;
 }
 
@@ -290,6 +297,10 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   session_options.coordinator = coordinator_name();
   session_options.max_rows = options.batch;
   session_options.range_rows = legs::kPromptRangeRows;
+  session_options.sockets = options.sockets;
+  session_options.decode = std::make_shared<transport::DecodeActivity>();
+  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.busy_poll, cpus.waiting));
+  session_options.busy_poll = std::chrono::microseconds(options.busy_poll);
   session_options.waiting = cpus.waiting;
   session_options.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);

@@ -12,6 +12,7 @@
 #include "common/threads/options.h"
 #include "common/transport/address.h"
 #include "common/transport/sealed/sealed.h"
+#include "common/wire/messages.h"
 #include "coordinator/legs/channel.h"
 
 namespace terrace::app {
@@ -76,6 +77,10 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add("plan", &options->plan, "a file of `terrace plan --out`: instead of --node and --share");
   security::add_security_options(table, &options->security);
   transport::add_link_options(table, &options->link);
+  table
+      .add("sockets", &options->sockets,
+           "connections to each node for prompts, and as many for weights; more where one does not fill the link")
+      .range(1, wire::kMostSockets);
   table
       .add("audit", &options->audit,
            "share of the nodes' work that is computed here too and compared: 1 all of it, before use; 0 none")

@@ -30,7 +30,8 @@ struct ModelOptions {
   std::filesystem::path plan;  // empty: none; else it says nodes and shares
   security::SecurityOptions security;
   transport::LinkOptions link;
-  std::optional<Bytes> ram;  // empty: what is available
+  std::uint32_t sockets = 1;  // connections to each node for prompts, and as many for weights
+  std::optional<Bytes> ram;   // empty: what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;

@@ -134,6 +134,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .owners = placement.owners,
                            .max_rows = options.batch,
                            .range_rows = legs::kPromptRangeRows,
+                           .sockets = options.sockets,
                            .host = {}};
   if (placement.card) input.card = planner::describe(*placement.card, dense);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));

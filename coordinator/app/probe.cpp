@@ -128,6 +128,7 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   session.coordinator = probe_name();
   session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   session.waiting = cpus.waiting;
+  session.sockets = options.sockets;
   TERRACE_ASSIGN_OR_RETURN(
       const std::unique_ptr<ProbeLegs> legs,
       ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls),

@@ -43,7 +43,10 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
                         {"bytes_received", session.bytes_received},
                         {"compute_us", session.compute_us},
                         {"sealed", session.data_cipher != "plain"},
-                        {"data_cipher", session.data_cipher}});
+                        {"data_cipher", session.data_cipher},
+                        {"sockets", session.sockets},
+                        {"link_bytes_per_second", session.link_bytes_per_second},
+                        {"paced_bytes_per_second", session.paced_bytes_per_second}});
   auto cards = nlohmann::ordered_json::array();
   for (const legs::NodeCardStatus& card : s.cards)
     cards.push_back({{"index", card.index},
@@ -67,6 +70,15 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"sessions", sessions}};
 }
 
+// "sealed, aes-256-gcm; 2 for prompts; 112M/s, paced to 90M/s"
+std::string describe_links(const legs::NodeSessionStatus& s) {
+  std::string text = s.data_cipher == "plain" ? s.data_cipher : "sealed, " + s.data_cipher;
+  if (s.sockets > 1) text += fmt::format("; {} for prompts", s.sockets);
+  if (s.link_bytes_per_second > 0) text += fmt::format("; {}/s", format_size(s.link_bytes_per_second));
+  if (s.paced_bytes_per_second > 0) text += fmt::format(", paced to {}/s", format_size(s.paced_bytes_per_second));
+  return text;
+}
+
 void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
   if (sessions.empty()) return print_out("no sessions\n");
   std::size_t width = std::string_view("coordinator").size();
@@ -77,8 +89,7 @@ void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
   for (const legs::NodeSessionStatus& s : sessions)
     print_out("  {:>7}  {:<{}}  {:>5}  {:>7}  {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6} ms  {}\n", s.number,
               s.coordinator, width, s.epoch, s.experts, s.batches, s.rows, s.pairs, format_size(s.bytes_sent),
-              format_size(s.bytes_received), s.compute_us / 1000,
-              s.data_cipher == "plain" ? s.data_cipher : "sealed, " + s.data_cipher);
+              format_size(s.bytes_received), s.compute_us / 1000, describe_links(s));
 }
 
 void print_table(const legs::NodeStatus& s) {

@@ -156,6 +156,7 @@ class GrpcNodeControl final : public NodeControl {
     message.set_max_rows(limits.max_rows);
     message.set_max_pairs(limits.max_pairs);
     message.set_max_ranges(limits.max_ranges);
+    message.set_sockets(limits.sockets);
     message.set_largest_frame(largest_frame);
     message.set_slab_bytes(slab_bytes);
     v1::EstimateReply reply;
@@ -181,6 +182,7 @@ class GrpcNodeControl final : public NodeControl {
     message.set_max_rows(request.limits.max_rows);
     message.set_max_pairs(request.limits.max_pairs);
     message.set_max_ranges(request.limits.max_ranges);
+    message.set_sockets(request.limits.sockets);
     message.set_coordinator(request.coordinator);
     message.set_largest_frame(request.largest_frame);
     for (const security::Cipher cipher : request.data_ciphers) message.add_data_ciphers(security::name(cipher));
@@ -203,6 +205,7 @@ class GrpcNodeControl final : public NodeControl {
     opened.boot_id = reply.boot_id();
     opened.data_key = security::Key::from(std::as_bytes(std::span(reply.data_key())));
     opened.data_cipher = *cipher;
+    opened.sockets = std::clamp(reply.sockets(), 1u, std::max(1u, request.limits.sockets));
     opened.data_port = static_cast<std::uint16_t>(reply.data_port());
     opened.largest_frame = reply.largest_frame();
     opened.has_model = reply.has_model();
@@ -354,6 +357,9 @@ NodeStatus from_message(const v1::StatusReply& reply) {
     session.bytes_received = s.bytes_received();
     session.compute_us = s.compute_us();
     session.data_cipher = s.data_cipher();
+    session.sockets = s.sockets();
+    session.link_bytes_per_second = s.link_bytes_per_second();
+    session.paced_bytes_per_second = s.paced_bytes_per_second();
     node.sessions.push_back(std::move(session));
   }
   return node;

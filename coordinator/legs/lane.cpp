@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/units.h"
+#include "coordinator/legs/lane_renewal.h"
 
 namespace terrace::legs {
 namespace {
@@ -28,12 +29,16 @@ std::string unfinished(const transport::UnfinishedFrame& frame) {
 
 }  // namespace
 
-Lane::Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection)
-    : options_(options),
+Lane::Lane(transport::Transport& transport, const LaneOptions& options,
+           std::unique_ptr<transport::Connection> connection)
+    : transport_(transport),
+      options_(options),
       connection_(std::move(connection)),
       clock_(options.clock != nullptr ? options.clock : &steady_clock()),
       last_heard_(clock_->now()),
-      last_ping_(last_heard_) {}
+      last_ping_(last_heard_) {
+  if (options.rate != nullptr) pacer_.emplace(*options.decode, *options.rate);
+}
 
 Lane::~Lane() = default;
 
@@ -44,12 +49,13 @@ Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const 
   link.largest_frame = ours.largest_frame;
   link.receive_window = ours.receive_window;
   link.max_open_sends = kMostOpenSends;
+  link.busy_poll = ours.busy_poll;
   if (ours.key) link.key = &*ours.key;
   auto connection = transport.connect(ours.data_address, link, ours.connect_timeout);
   if (!connection.ok())
     return Error(connection.error().code(),
                  fmt::format("{}: its data port cannot be reached: {}", ours.node, connection.error().text()));
-  std::unique_ptr<Lane> lane(new Lane(ours, std::move(*connection)));
+  std::unique_ptr<Lane> lane(new Lane(transport, ours, std::move(*connection)));
   TERRACE_RETURN_IF_ERROR(lane->greet());
   return lane;
 }
@@ -57,11 +63,13 @@ Result<std::unique_ptr<Lane>> Lane::open(transport::Transport& transport, const 
 Status Lane::greet() {
   wire::Hello hello;
   hello.largest_frame = options_.largest_frame;
+  hello.socket_index = options_.socket_index;
   wire::FrameBuilder builder;
   builder.begin(next_header(wire::FrameType::kHello));
   wire::add_hello(builder, hello);
   const auto hello_ticket = connection_->send(builder.finish());
   if (!hello_ticket.ok()) return fail(hello_ticket.error());
+  ++n_unsent_;
   ++next_sequence_;
   bool sent = false;
   bool welcomed = false;
@@ -107,6 +115,7 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   auto ticket = connection_->send(builder.finish());
   if (!ticket.ok()) return named(ticket.error());
   ++next_sequence_;
+  ++n_unsent_;
   credit_frames_ -= 1;
   credit_bytes_ -= builder.bytes() + seal_bytes_;
   return ticket;
@@ -115,7 +124,7 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
 bool Lane::send_control(wire::FrameType type, std::uint64_t sequence) {
   const auto free = std::find_if(control_frames_.begin(), control_frames_.end(),
                                  [](const ControlFrame& frame) { return frame.ticket == 0; });
-  if (free == control_frames_.end()) return false;
+  if (free == control_frames_.end() || connection_ == nullptr) return false;
   wire::FrameHeader header = next_header(type);
   if (sequence != 0) header.sequence = sequence;
   free->builder.begin(header);
@@ -138,6 +147,7 @@ Status Lane::take_credit(std::uint64_t frames, std::uint64_t bytes) {
 
 Status Lane::poll(const Handlers& handlers) {
   if (failed_) return *failed_;
+  if (renewal_ != nullptr) return take_renewed();
   std::array<transport::Event, 16> events;
   for (int round = 0; round < kMostRounds; ++round) {
     const std::size_t n = connection_->poll(events);
@@ -145,7 +155,72 @@ Status Lane::poll(const Handlers& handlers) {
       TERRACE_RETURN_IF_ERROR(take_event(event, handlers));
     if (n < events.size()) break;
   }
+  if (pacer_) pacer_->follow(*connection_, clock_->now());
+  near_its_end_ = connection_->near_its_end();
+  return near_its_end_ && quiet() ? renew() : Status();
+}
+
+// What the node was sent it has released, and answered before that; what it sent was taken.
+bool Lane::quiet() const {
+  const bool none_in_use = std::all_of(control_frames_.begin(), control_frames_.end(),
+                                       [](const ControlFrame& frame) { return frame.ticket == 0; });
+  return none_in_use && !ping_open_ && n_unsent_ == 0 && n_held_ == 0 && all_credit_back();
+}
+
+Status Lane::renew() {
+  stats_before_ = stats();
+  auto renewal = LaneRenewal::start(std::move(connection_), next_header(wire::FrameType::kClose), transport_, options_);
+  if (!renewal.ok()) return fail(renewal.error());
+  renewal_ = std::move(*renewal);
+  renewed_since_ = clock_->now();
   return {};
+}
+
+// The sequence goes on: answers are told apart by it. The grant is the new connection's.
+Status Lane::take_renewed() {
+  auto renewed = renewal_->take();
+  if (!renewed) return {};
+  renewal_.reset();
+  if (!renewed->ok())
+    return fail(Error(ErrorCode::kPeerGone,
+                      "its connection, which had carried all the frames that "
+                      "one may, could not be replaced: " +
+                          renewed->error().text()));
+  Lane& fresh = ***renewed;
+  connection_ = std::move(fresh.connection_);
+  welcome_ = fresh.welcome_;
+  seal_bytes_ = fresh.seal_bytes_;
+  credit_frames_ = fresh.credit_frames_;
+  credit_bytes_ = fresh.credit_bytes_;
+  next_sequence_ = std::max(next_sequence_, fresh.next_sequence_);
+  near_its_end_ = false;
+  if (pacer_) pacer_->start_again();
+  expect_life();
+  return {};
+}
+
+pollfd Lane::wait_entry() {
+  if (renewal_ != nullptr) return {renewal_->wait_fd(), POLLIN, 0};
+  if (connection_ == nullptr) return {-1, 0, 0};
+  return {connection_->wait_fd(), connection_->wait_events(), 0};
+}
+
+void Lane::release(std::span<const std::byte> frame) {
+  if (connection_ == nullptr) return;  // the lane failed while its connection was replaced: nothing is held then
+  --n_held_;
+  connection_->release(frame);
+}
+
+transport::TransportStats Lane::stats() const {
+  transport::TransportStats sum = stats_before_;
+  if (connection_ == nullptr) return sum;
+  const transport::TransportStats now = connection_->stats();
+  sum.bytes_sent += now.bytes_sent;
+  sum.bytes_received += now.bytes_received;
+  sum.frames_sent += now.frames_sent;
+  sum.frames_received += now.frames_received;
+  sum.bytes_copied += now.bytes_copied;
+  return sum;
 }
 
 Status Lane::take_event(const transport::Event& event, const Handlers& handlers) {
@@ -175,6 +250,7 @@ void Lane::take_sent(transport::SendTicket ticket, const Handlers& handlers) {
       frame.ticket = 0;
       return;
     }
+  --n_unsent_;
   handlers.on_sent(ticket);
 }
 
@@ -193,7 +269,8 @@ Status Lane::take_frame(std::span<const std::byte> bytes, const Handlers& handle
   TERRACE_RETURN_IF_ERROR(take_credit(header.credit_frames, header.credit_bytes));
   TERRACE_ASSIGN_OR_RETURN(const bool kept, dispatch(frame, bytes, handlers));
   wrong_ = false;
-  if (!kept) connection_->release(bytes);
+  ++n_held_;
+  if (!kept) release(bytes);
   return {};
 }
 
@@ -239,6 +316,13 @@ std::chrono::milliseconds Lane::ping_every() const {
 Status Lane::look_for_life(StepClock::Duration ask_after, StepClock::Duration limit) {
   if (failed_) return *failed_;
   const auto now = clock_->now();
+  if (renewal_ != nullptr) {
+    if (now - renewed_since_ <= limit) return {};
+    return fail(
+        Error(ErrorCode::kPeerGone, fmt::format("its connection, which had carried all the frames that one "
+                                                "may, was not replaced within {}",
+                                                format_duration(std::chrono::ceil<std::chrono::milliseconds>(limit)))));
+  }
   if (ping_open_ && now - std::max(last_ping_, last_heard_) > limit)
     return fail(Error(
         ErrorCode::kPeerGone,
@@ -252,9 +336,21 @@ Status Lane::look_for_life(StepClock::Duration ask_after, StepClock::Duration li
 }
 
 Status Lane::wait(std::chrono::microseconds timeout) {
-  TERRACE_RETURN_IF_ERROR(look_for_life(ping_every(), options_.liveness_timeout));
-  pollfd entry = wait_entry();
-  clock_->wait({&entry, 1}, clock_->now() + std::min<std::chrono::microseconds>(timeout, ping_every()));
+  Lane* const lane = this;
+  return wait_any({&lane, 1}, timeout);
+}
+
+Status Lane::wait_any(std::span<Lane* const> lanes, std::chrono::microseconds timeout) {
+  std::array<pollfd, wire::kMostSockets> entries;
+  TERRACE_CHECK(!lanes.empty() && lanes.size() <= entries.size(), "as many connections as a lane may have");
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    Lane& lane = *lanes[i];
+    TERRACE_RETURN_IF_ERROR(lane.look_for_life(lane.ping_every(), lane.options_.liveness_timeout));
+    entries[i] = lane.wait_entry();
+    timeout = std::min<std::chrono::microseconds>(timeout, lane.ping_every());
+  }
+  StepClock& clock = *lanes.front()->clock_;
+  clock.wait(std::span(entries).first(lanes.size()), clock.now() + timeout);
   return {};
 }
 
@@ -268,7 +364,7 @@ Status Lane::fail(const Error& why) {
   if (!failed_) {
     failed_ = named(why);
     tell_node(why);
-    connection_->close();
+    if (connection_ != nullptr) connection_->close();
   }
   return *failed_;
 }
@@ -276,7 +372,7 @@ Status Lane::fail(const Error& why) {
 // Why we hang up on it, for its log, as far as the socket takes it (docs/wire.md 8). What send() borrows here is not
 // read after close().
 void Lane::tell_node(const Error& why) {
-  if (why.code() != ErrorCode::kCorrupt) return;
+  if (why.code() != ErrorCode::kCorrupt || connection_ == nullptr) return;
   wire::FrameHeader header = next_header(wire::FrameType::kError);
   header.sequence = 0;
   wire::FrameBuilder builder;
@@ -288,7 +384,7 @@ void Lane::tell_node(const Error& why) {
 
 void Lane::abort(const Error& why) {
   if (!failed_) failed_ = why;
-  connection_->close();
+  if (connection_ != nullptr) connection_->close();
 }
 
 void Lane::close() {

@@ -1,5 +1,6 @@
-// One lane of a session with a node: a connection, the credit the node has given, and whether it is alive. Below it
-// lies common/transport, above it the node leg (batches) and the slab sender (weights).
+// One lane of a session with a node, or one connection of a lane that has several: a connection, the credit the node
+// has given, and whether it is alive. Below it lies common/transport, above it the node leg (batches) and the slab
+// sender (weights).
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/transport/connection.h"
+#include "common/transport/pacing.h"
 #include "common/transport/sealed/link_key.h"
 #include "common/wire/frame.h"
 #include "common/wire/messages.h"
@@ -28,6 +30,7 @@ struct LaneOptions {
   std::string node;          // for messages: the string given to --node
   std::string data_address;  // HOST:PORT of the node's data plane
   wire::Lane lane = wire::Lane::kLatency;
+  std::uint32_t socket_index = 0;  // of the lane: the others are lanes of their own here
   std::uint64_t session = 0;
   std::optional<transport::LinkKey> key;  // that both ends prove; the transport is one that can
   std::uint64_t largest_frame = 0;        // that we accept
@@ -36,14 +39,22 @@ struct LaneOptions {
   std::chrono::milliseconds liveness_timeout{10'000};  // wait(): no frame for so long after we asked: the node is gone
   std::stop_token stop{};                              // ends open() early (kPeerGone)
   StepClock* clock = nullptr;                          // borrowed; null: the steady one
+  // With a rate the lane is paced while decode steps live; both are borrowed. null: it never is.
+  const transport::DecodeActivity* decode = nullptr;
+  transport::LinkRate* rate = nullptr;
+  std::chrono::microseconds busy_poll{0};  // transport::Options::busy_poll
 };
+
+class LaneRenewal;
 
 // One owner thread. An error of poll(), wait() or abort() is final: the connection is closed, and every later call
 // gives the same error.
 class Lane {
  public:
   // Connects, says Hello and waits for Welcome, each for at most the connect timeout. kPeerGone, kDeadline, kRefused
-  // (with the node's reason), kCorrupt; each names the node.
+  // (with the node's reason), kCorrupt; each names the node. `transport` outlives the lane: a connection that is near
+  // its end is replaced by another one (LaneRenewal) as soon as nothing is open on it; frames that need credit have
+  // none meanwhile, so that whoever has one to send waits as ever. That it fails is the loss of the lane.
   static Result<std::unique_ptr<Lane>> open(transport::Transport& transport, const LaneOptions& options);
   ~Lane();
 
@@ -58,10 +69,12 @@ class Lane {
   std::uint64_t receive_window() const { return options_.receive_window; }
 
   bool has_credit(std::uint64_t frame_bytes) const {
-    return credit_frames_ >= 1 && credit_bytes_ >= frame_bytes + seal_bytes_;
+    return !near_its_end_ && credit_frames_ >= 1 && credit_bytes_ >= frame_bytes + seal_bytes_;
   }
-  // That the node has given and no frame has used yet.
-  std::uint64_t credit_bytes() const { return credit_bytes_; }
+  // The node has given back what every frame took.
+  bool all_credit_back() const {
+    return credit_frames_ == welcome_.credit_frames && credit_bytes_ == welcome_.credit_bytes;
+  }
   // A header for the next frame of this lane: session, lane and sequence are set. The sequence is used up when the
   // frame is sent: ask for the header directly before send().
   wire::FrameHeader next_header(wire::FrameType type) const;
@@ -81,16 +94,18 @@ class Lane {
   // Blocks until poll() may have something to do, or the time is over. Asks a silent node for a sign of life, one ping
   // at a time; kPeerGone when no frame came for the liveness timeout after that. Called after poll().
   Status wait(std::chrono::microseconds timeout);
+  // The same for several, at most kMostSockets, of one clock.
+  static Status wait_any(std::span<Lane* const> lanes, std::chrono::microseconds timeout);
   // What a caller gives who has something else to look at: deadlines, the other lane.
   static constexpr std::chrono::milliseconds kLongestWait{200};
   // For callers that wait by other means than wait(). A node that has been silent for `ask_after` is asked for a sign
   // of life, one ping at a time; kPeerGone when no frame came for `limit` after that. Called after poll().
   Status look_for_life(StepClock::Duration ask_after, StepClock::Duration limit);
   // What to wait for with ::poll().
-  pollfd wait_entry() { return {connection_->wait_fd(), connection_->wait_events(), 0}; }
+  pollfd wait_entry();
   // The wait for the node begins now: silence before it does not count.
   void expect_life();
-  void release(std::span<const std::byte> frame) { connection_->release(frame); }
+  void release(std::span<const std::byte> frame);
 
   // The node is given up for a reason of the layer above, whose text names the node: nothing that send() borrowed is
   // read any more. The first reason stays.
@@ -100,7 +115,7 @@ class Lane {
   bool wrong() const { return wrong_; }
   StepClock& clock() const { return *clock_; }
 
-  transport::TransportStats stats() const { return connection_->stats(); }
+  transport::TransportStats stats() const;  // of all its connections
   // Says goodbye as far as the socket takes it, and closes.
   void close();
 
@@ -111,7 +126,7 @@ class Lane {
     transport::SendTicket ticket = 0;  // 0: free
   };
 
-  Lane(const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
+  Lane(transport::Transport& transport, const LaneOptions& options, std::unique_ptr<transport::Connection> connection);
   Status greet();
   Status take_event(const transport::Event& event, const Handlers& handlers);
   Status take_frame(std::span<const std::byte> bytes, const Handlers& handlers);
@@ -121,6 +136,10 @@ class Lane {
   // False: too many of these are unsent, or the connection is closed.
   bool send_control(wire::FrameType type, std::uint64_t sequence);
   std::chrono::milliseconds ping_every() const;
+  // Nothing of it is unsent, unanswered or held.
+  bool quiet() const;
+  Status renew();
+  Status take_renewed();
   // Closes the lane. `why` does not name the node.
   Status fail(const Error& why);
   Error link_failure(const Error& why) const;
@@ -129,9 +148,17 @@ class Lane {
 
   std::uint64_t less_seal(std::uint64_t bytes) const { return bytes - std::min(bytes, seal_bytes_); }
 
+  transport::Transport& transport_;
   LaneOptions options_;
-  std::array<ControlFrame, 8> control_frames_;  // outlive the connection, which borrows from them
-  std::unique_ptr<transport::Connection> connection_;
+  std::array<ControlFrame, 8> control_frames_;         // outlive the connection, which borrows from them
+  std::unique_ptr<transport::Connection> connection_;  // null while it is renewed
+  std::unique_ptr<LaneRenewal> renewal_;
+  StepClock::TimePoint renewed_since_;
+  transport::TransportStats stats_before_;  // of the connections before this one
+  std::optional<transport::Pacer> pacer_;
+  bool near_its_end_ = false;
+  std::size_t n_unsent_ = 0;  // frames of the layers above
+  std::size_t n_held_ = 0;
   StepClock* const clock_;
   std::optional<Error> failed_;
   bool wrong_ = false;

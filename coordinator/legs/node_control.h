@@ -45,6 +45,7 @@ struct OpenedSession {
   // Of its data connections. Without one they prove nothing: only a node that is played in a test gives none.
   std::optional<security::Key> data_key;
   security::Cipher data_cipher = security::Cipher::kPlain;
+  std::uint32_t sockets = 1;  // that the bulk lane and the weights lane may have, each
   // Of the machine that answered, as a numeric address: a name may stand for several. Empty: not known, the address's
   // own host.
   std::string data_host;
@@ -94,7 +95,10 @@ struct NodeSessionStatus {
   std::string coordinator;
   std::uint64_t epoch = 0, experts = 0, batches = 0, rows = 0, pairs = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0, compute_us = 0;
-  std::string data_cipher;  // "plain": its data connections are not sealed
+  std::string data_cipher;                   // "plain": its data connections are not sealed
+  std::uint32_t sockets = 0;                 // of its bulk lane, and of its weights lane
+  std::uint64_t link_bytes_per_second = 0;   // towards the coordinator, as measured; 0: not yet
+  std::uint64_t paced_bytes_per_second = 0;  // that a bulk connection is given while decode steps live; 0: not paced
 };
 struct NodeCardStatus {
   std::uint32_t index = 0;

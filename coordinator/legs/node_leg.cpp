@@ -29,15 +29,23 @@ struct NodeLeg::OpenLane {
   std::uint64_t reply_bytes = 0;    // of all open batches, replies at their widest: within the receive window
 };
 
-NodeLeg::NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk)
-    : options_(options),
-      clock_(latency->clock()),
-      limits_(options.first_limit),
-      latency_(std::make_unique<OpenLane>()),
-      bulk_(std::make_unique<OpenLane>()) {
-  latency_->lane = std::move(latency);
-  bulk_->lane = std::move(bulk);
+NodeLeg::NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::vector<std::unique_ptr<Lane>> bulk)
+    : options_(options), clock_(latency->clock()), limits_(options.first_limit) {
+  const auto add = [this](std::unique_ptr<Lane> lane) {
+    lanes_.push_back(std::make_unique<OpenLane>());
+    lanes_.back()->lane = std::move(lane);
+  };
+  add(std::move(latency));
+  for (std::unique_ptr<Lane>& lane : bulk) add(std::move(lane));
+  TERRACE_CHECK(lanes_.size() >= 2, "a node has a bulk lane");
 }
+
+NodeLeg::NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk)
+    : NodeLeg(options, std::move(latency), [&] {
+        std::vector<std::unique_ptr<Lane>> one;
+        one.push_back(std::move(bulk));
+        return one;
+      }()) {}
 
 NodeLeg::~NodeLeg() = default;
 
@@ -59,7 +67,14 @@ OpenBatch& NodeLeg::must_find(Ticket ticket) const {
   return *open;
 }
 
-NodeLeg::OpenLane& NodeLeg::lane_of(const OpenBatch& open) const { return open.bulk ? *bulk_ : *latency_; }
+NodeLeg::OpenLane& NodeLeg::lane_of(const OpenBatch& open) const { return *lanes_[open.lane]; }
+
+std::size_t NodeLeg::choose_lane(Priority priority) const {
+  if (priority == Priority::kDecode) return 0;
+  const auto least = std::min_element(lanes_.begin() + 1, lanes_.end(),
+                                      [](const auto& a, const auto& b) { return a->reply_bytes < b->reply_bytes; });
+  return static_cast<std::size_t>(least - lanes_.begin());
+}
 
 // The node need not compute what nobody waits for any more: it is told the hard limit.
 void NodeLeg::set_limits(OpenBatch& open) {
@@ -94,10 +109,12 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   TERRACE_CHECK(!batch.pairs.empty(), "a batch without pairs was given to a node");
   OpenBatch& open = free_batch();
   open.submitted = clock_.now();
+  if (options_.decode != nullptr && batch.priority == Priority::kDecode) options_.decode->seen(open.submitted);
   open.fill(batch, options_.limits.d_model);
-  open.reply_bytes += open.ranges.size() * latency_->lane->seal_bytes();
-  set_limits(open);
+  open.lane = choose_lane(batch.priority);
   OpenLane& lane = lane_of(open);
+  open.reply_bytes += open.ranges.size() * lane.lane->seal_bytes();
+  set_limits(open);
   TERRACE_RETURN_IF_ERROR(check_room(open, lane));
   if (lane.reply_bytes == 0) lane.lane->expect_life();
   open.ticket = next_ticket_++;
@@ -249,7 +266,7 @@ Status NodeLeg::poll(OpenLane& lane) {
 }
 
 void NodeLeg::progress() {
-  for (OpenLane* lane : {latency_.get(), bulk_.get()}) {
+  for (const auto& lane : lanes_) {
     if (lane->reply_bytes == 0) continue;
     poll_or_lose(*lane);
     if (lane->reply_bytes != 0) look_for_life(*lane);
@@ -277,8 +294,7 @@ Status NodeLeg::out(LegState state, const Error& error) {
   out_ = error;
   state_ = state;
   (state == LegState::kWrong ? counters_.wrongs : counters_.losses) += 1;
-  latency_->lane->abort(error);
-  bulk_->lane->abort(error);
+  for (const auto& lane : lanes_) lane->lane->abort(error);
   for (auto& batch : batches_)
     if (batch->ticket != 0 && batch->abandoned) end(*batch);
   return *out_;
@@ -302,7 +318,7 @@ Status NodeLeg::wait_for(OpenBatch& open) {
     const auto waited = clock_.now() - start;
     poll_or_lose(own);
     if (waited > Lane::kLongestWait)  // the other lane too: its pings want an answer
-      for (OpenLane* lane : {latency_.get(), bulk_.get()}) poll_or_lose(*lane);
+      for (const auto& lane : lanes_) poll_or_lose(*lane);
     if (out_) break;
     if (open.done() && open.sent) return {};
     if (waited > options_.batch_timeout) return out(LegState::kLost, not_answered(open));
@@ -392,7 +408,7 @@ void NodeLeg::abandon(Ticket ticket) {
     (void)out(LegState::kLost,
               Error(ErrorCode::kPeerGone,
                     fmt::format("{}: given up with rows of batch {} unsent ({} lane)", options_.name, open.sequence,
-                                wire::name(open.bulk ? wire::Lane::kBulk : wire::Lane::kLatency))));
+                                wire::name(open.lane > 0 ? wire::Lane::kBulk : wire::Lane::kLatency))));
   else
     end_if_through(open);
 }
@@ -411,7 +427,7 @@ void NodeLeg::retire() {
 
 void NodeLeg::add_waits(std::vector<pollfd>& entries) {
   if (out_) return;
-  for (OpenLane* lane : {latency_.get(), bulk_.get()})
+  for (const auto& lane : lanes_)
     if (lane->reply_bytes != 0) entries.push_back(lane->lane->wait_entry());
 }
 
@@ -438,7 +454,7 @@ void NodeLeg::end(OpenBatch& open) {
 
 transport::TransportStats NodeLeg::stats() const {
   transport::TransportStats sum;
-  for (const OpenLane* lane : {latency_.get(), bulk_.get()}) {
+  for (const auto& lane : lanes_) {
     const transport::TransportStats stats = lane->lane->stats();
     sum.bytes_sent += stats.bytes_sent;
     sum.bytes_received += stats.bytes_received;
@@ -463,7 +479,7 @@ LegCounters NodeLeg::counters() const {
 }
 
 void NodeLeg::close() {
-  for (OpenLane* lane : {latency_.get(), bulk_.get()}) {
+  for (const auto& lane : lanes_) {
     // Where a ticket was never collected, its rows may be gone: nothing more is sent, no goodbye either.
     if (lane->reply_bytes != 0) lane->lane->abort(Error(ErrorCode::kPeerGone, options_.name + ": closed by this side"));
     lane->lane->close();

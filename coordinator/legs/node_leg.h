@@ -5,7 +5,7 @@
 // there beside those of the open ones (kBusy). Only rows that have a pair on this node travel.
 //
 // A node that is gone, or silent beyond the hard limit, is lost; one that answers what was not asked is wrong. Either
-// is for good: both lanes are closed, every open ticket and every later submit() gives the one error that told. An
+// is for good: its lanes are closed, every open ticket and every later submit() gives the one error that told. An
 // error of the node about one batch is that batch's alone. A node that is late is suspect until it answers again.
 //
 // An abandoned ticket's answers are dropped when they come. Rows that its connection has still to send are kept by
@@ -33,14 +33,17 @@ struct NodeLegOptions {
   std::chrono::milliseconds batch_timeout{120'000};
   // The soft limit as long as nothing was measured.
   std::chrono::milliseconds first_limit{2'000};
-  Waiting waiting = Waiting::kBlock;  // collect()'s, for replies
+  Waiting waiting = Waiting::kBlock;            // collect()'s, for replies
+  transport::DecodeActivity* decode = nullptr;  // borrowed: told of each decode batch; null: nobody asks
 };
 
 struct OpenBatch;
 
 class NodeLeg final : public Leg {
  public:
-  // Takes the two lanes of an opened session, and their clock.
+  // Takes the lanes of an opened session, and the first one's clock. A bulk lane of several connections: a batch goes
+  // by the one that owes the least, and is answered there.
+  NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::vector<std::unique_ptr<Lane>> bulk);
   NodeLeg(const NodeLegOptions& options, std::unique_ptr<Lane> latency, std::unique_ptr<Lane> bulk);
   ~NodeLeg() override;
 
@@ -85,6 +88,7 @@ class NodeLeg final : public Leg {
   OpenBatch* find(Ticket ticket) const;
   OpenBatch& must_find(Ticket ticket) const;
   OpenLane& lane_of(const OpenBatch& open) const;
+  std::size_t choose_lane(Priority priority) const;
   void set_limits(OpenBatch& open);
   Status check_room(const OpenBatch& open, const OpenLane& lane) const;
   void send_waiting(OpenLane& lane);
@@ -104,15 +108,14 @@ class NodeLeg final : public Leg {
   void release_replies(OpenBatch& open);
   void end(OpenBatch& open);
   void end_if_through(OpenBatch& open);
-  transport::TransportStats stats() const;  // of both lanes
+  transport::TransportStats stats() const;  // of all lanes
 
   NodeLegOptions options_;
   StepClock& clock_;
   SoftLimits limits_;
   std::vector<std::unique_ptr<OpenBatch>> batches_;  // grows to the most that were open at once; outlives the lanes,
                                                      // which borrow from it
-  std::unique_ptr<OpenLane> latency_;
-  std::unique_ptr<OpenLane> bulk_;
+  std::vector<std::unique_ptr<OpenLane>> lanes_;     // OpenBatch::lane
   Ticket next_ticket_ = 1;
   LegState state_ = LegState::kOk;
   std::optional<Error> out_;  // why it is lost or wrong

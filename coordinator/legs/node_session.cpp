@@ -54,7 +54,9 @@ NodeSession::NodeSession(std::unique_ptr<NodeControl> control, const SessionMode
     : control_(std::move(control)),
       model_(model),
       options_(options),
-      sizes_(session_sizes(model.manifest, options.max_rows, options.range_rows)) {}
+      sizes_(session_sizes(model.manifest, options.max_rows, options.range_rows, options.sockets)) {
+  if (options_.decode == nullptr) options_.decode = std::make_shared<transport::DecodeActivity>();
+}
 
 Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeControl> control,
                                                        transport::Transport& transport, const SessionModel& model,
@@ -87,7 +89,7 @@ Status NodeSession::open_session() {
 }
 
 Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& transport, wire::Lane lane,
-                                                     std::uint64_t window) {
+                                                     std::uint64_t window, std::uint32_t socket_index) {
   TERRACE_ASSIGN_OR_RETURN(transport::HostPort data, transport::parse_host_port(control_->address()));
   if (!opened_.data_host.empty()) data.host = opened_.data_host;
   data.port = opened_.data_port;
@@ -95,11 +97,13 @@ Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& trans
   options.node = control_->address();
   options.data_address = transport::to_string(data);
   options.lane = lane;
+  options.socket_index = socket_index;
   options.session = opened_.session;
   if (opened_.data_key)
     options.key = {.session = opened_.session,
                    .boot_id = opened_.boot_id,
                    .lane = static_cast<std::uint8_t>(lane),
+                   .socket_index = socket_index,
                    .key = *opened_.data_key,
                    .cipher = opened_.data_cipher};
   options.largest_frame = kLargestReplyFrame;
@@ -107,6 +111,12 @@ Result<std::unique_ptr<Lane>> NodeSession::open_lane(transport::Transport& trans
   options.connect_timeout = options_.connect_timeout;
   options.liveness_timeout = options_.liveness_timeout;
   options.stop = options_.stop;
+  if (lane == wire::Lane::kLatency) {
+    options.busy_poll = options_.busy_poll;
+  } else {
+    options.decode = options_.decode.get();
+    options.rate = &rate_;
+  }
   return Lane::open(transport, options);
 }
 
@@ -125,9 +135,17 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
   }
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> latency,
                            open_lane(transport, wire::Lane::kLatency, sizes_.receive_window));
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> bulk, open_lane(transport, wire::Lane::kBulk, sizes_.receive_window));
-  TERRACE_ASSIGN_OR_RETURN(weights_, open_lane(transport, wire::Lane::kWeights, 0));
-  for (const Lane* lane : {latency.get(), bulk.get()})
+  std::vector<std::unique_ptr<Lane>> bulk;
+  for (std::uint32_t i = 0; i < opened_.sockets; ++i) {
+    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> opened,
+                             open_lane(transport, wire::Lane::kBulk, sizes_.bulk_window, i));
+    bulk.push_back(std::move(opened));
+  }
+  for (std::uint32_t i = 0; i < opened_.sockets; ++i) {
+    TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<Lane> opened, open_lane(transport, wire::Lane::kWeights, 0, i));
+    weights_.push_back(std::move(opened));
+  }
+  for (const Lane* lane : {latency.get(), bulk.front().get()})
     if (lane->largest_frame() < batch_bytes || lane->window_bytes() < batch_bytes)
       return Error(
           ErrorCode::kRefused,
@@ -139,6 +157,7 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
   options.limits = sizes_.limits;
   options.batch_timeout = options_.batch_timeout;
   options.waiting = options_.waiting;
+  options.decode = options_.decode.get();
   leg_ = std::make_unique<NodeLeg>(options, std::move(latency), std::move(bulk));
   return {};
 }
@@ -185,7 +204,7 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
                            FunctionRef<void(const ShareProgress&)> on_progress) {
   std::vector<kernels::ExpertShape> shapes;
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
-  SlabSender sender(*weights_, std::move(shapes), model_.lookup, share, options_.stall_timeout, options_.stop);
+  SlabSender sender(weights_lanes(), std::move(shapes), model_.lookup, share, options_.stall_timeout, options_.stop);
   ShareProgress progress;
   for (const LayerExperts& layer : share)
     progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
@@ -207,24 +226,30 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
   return assigned;
 }
 
+std::vector<Lane*> NodeSession::weights_lanes() const {
+  std::vector<Lane*> lanes;
+  for (const auto& lane : weights_) lanes.push_back(lane.get());
+  return lanes;
+}
+
 Result<double> NodeSession::measure_weights_rate(const OwnerTable& owners, std::size_t leg, std::uint64_t bytes) {
   std::vector<LayerExperts> share = share_of(owners, leg);
   if (share.empty()) return Error(ErrorCode::kInvalidArgument, "a share without experts has no slab to send");
   share.resize(1);
-  share.front().experts.resize(1);
+  // A slab for each connection, where there are so many.
+  share.front().experts.resize(std::min(share.front().experts.size(), weights_.size()));
   std::vector<kernels::ExpertShape> shapes;
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
-  const std::uint64_t slab = shapes[share.front().layer].slab_bytes();
-  const std::uint64_t credit = weights_->credit_bytes();
+  const std::uint64_t slabs = shapes[share.front().layer].slab_bytes() * share.front().experts.size();
   std::uint64_t sent = 0;
   const auto start = Clock::now();
   while (sent < bytes) {
-    SlabSender sender(*weights_, shapes, model_.lookup, share, options_.stall_timeout);
+    SlabSender sender(weights_lanes(), shapes, model_.lookup, share, options_.stall_timeout);
     TERRACE_RETURN_IF_ERROR(sender.send(share, [&](std::uint64_t) {}));
-    sent += slab;
+    sent += slabs;
     if (sent < bytes) continue;
     // Credit comes back when the node has taken a frame out of its window.
-    TERRACE_RETURN_IF_ERROR(sender.wait_for_credit(credit));
+    TERRACE_RETURN_IF_ERROR(sender.wait_for_credit());
   }
   return static_cast<double>(sent) / std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -299,7 +324,7 @@ Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
 void NodeSession::abandon() {
   end_lease();
   control_->cancel();
-  if (weights_ != nullptr) weights_->close();
+  for (const auto& lane : weights_) lane->close();
 }
 
 void NodeSession::end_lease() {
@@ -314,7 +339,7 @@ NodeSession::~NodeSession() {
   end_lease();
   if (lease_thread_.joinable()) lease_thread_.join();
   if (leg_ != nullptr) leg_->close();
-  if (weights_ != nullptr) weights_->close();
+  for (const auto& lane : weights_) lane->close();
   // A node that is lost is not asked: its lease ends the session.
   const bool lost = leg_ != nullptr && leg_->state() == LegState::kLost;
   if (opened_.session != 0 && !lost) (void)control_->close_session(opened_.session);

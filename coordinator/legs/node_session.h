@@ -43,6 +43,7 @@ struct NodeSessionOptions {
   std::string coordinator;            // our name, for the node's logs and status
   std::uint32_t max_rows = 512;       // of a batch
   std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
+  std::uint32_t sockets = 1;          // wire::BatchLimits::sockets, as far as the node takes them
   Waiting waiting = Waiting::kBlock;  // of the step's thread for replies
   bool probe = false;                 // of a probe's model: the node makes its slabs itself (docs/wire.md 13)
   bool seal = false;                  // data connections: credentials are given, and --plain-data is not
@@ -51,6 +52,10 @@ struct NodeSessionOptions {
   std::chrono::milliseconds batch_timeout{120'000};
   std::chrono::milliseconds stall_timeout{60'000};  // a node that is alive and takes no slabs
   std::stop_token stop{};                           // ends open() and take_share() early (kPeerGone)
+  // Of all sessions of this coordinator, whose links meet in its own card: bulk and weights are paced while it is live.
+  // null: this session has one for itself.
+  std::shared_ptr<transport::DecodeActivity> decode{};
+  std::chrono::microseconds busy_poll{0};  // of the latency lane
 };
 
 // Bytes are those of slabs as the file has them.
@@ -91,14 +96,19 @@ class NodeSession final : public Member {
   Status forget(std::uint64_t epoch) override { return control_->forget(opened_.session, epoch); }
   void abandon() override;
   // Bytes a second at which the node takes frames of the weights lane: the share's first slab is sent over and over,
-  // `bytes` in all, and dropped there, since no epoch waits for it. After take_share(); errors as the lane's.
+  // `bytes` in all (a slab for each connection of the lane), and dropped there, since no epoch waits for it. After
+  // take_share(); errors as the lane's.
   Result<double> measure_weights_rate(const OwnerTable& owners, std::size_t leg, std::uint64_t bytes);
 
   NodeLeg& leg() { return *leg_; }
+  // Towards the node: what it was measured to take, and how bulk and weights are paced.
+  const transport::LinkRate& link_rate() const { return rate_; }
   // What the node said of itself; of a session that is a probe.
   const ProbedNode& probed() const { return probed_; }
   // The node's own file is this model: slabs come from there, and only those that prove wrong from us.
   bool node_has_model() const { return opened_.has_model; }
+  // Of the bulk lane, and of the weights lane: as asked for, or as many as the node takes.
+  std::uint32_t sockets() const { return opened_.sockets; }
 
  private:
   NodeSession(std::unique_ptr<NodeControl> control, const SessionModel& model, const NodeSessionOptions& options);
@@ -106,7 +116,9 @@ class NodeSession final : public Member {
   std::stop_callback<std::function<void()>> cancel_when_stopped();
   Status open_session();
   Status open_lanes(transport::Transport& transport);
-  Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window);
+  Result<std::unique_ptr<Lane>> open_lane(transport::Transport& transport, wire::Lane lane, std::uint64_t window,
+                                          std::uint32_t socket_index = 0);
+  std::vector<Lane*> weights_lanes() const;
   Status reserve(std::span<const LayerExperts> share);
   Status assign(const OwnerTable& owners, std::span<const LayerExperts> share,
                 FunctionRef<void(const ShareProgress&)> on_progress);
@@ -121,7 +133,8 @@ class NodeSession final : public Member {
   SessionSizes sizes_;
   OpenedSession opened_;
   ProbedNode probed_;
-  std::unique_ptr<Lane> weights_;
+  transport::LinkRate rate_;                    // outlives the lanes
+  std::vector<std::unique_ptr<Lane>> weights_;  // the lane's connections
   std::unique_ptr<NodeLeg> leg_;
 
   bool wrong_ = false;

@@ -89,7 +89,6 @@ void OpenBatch::fill(const LegBatch& batch, std::uint32_t d_model) {
   epoch = batch.epoch;
   layer = batch.layer;
   priority = batch.priority;
-  bulk = batch.priority == Priority::kPrompt;
   info.n_rows = static_cast<std::uint32_t>(row_of.size());
   info.n_pairs = static_cast<std::uint32_t>(pairs.size());
   info.n_ranges = static_cast<std::uint32_t>(ranges.size());

@@ -38,7 +38,7 @@ struct OpenBatch {
   StepClock::Duration soft{0}, hard{0};  // limits, from `submitted`
   bool late = false;                     // past its soft limit
   bool moved = false;                    // a Busy has moved the limit, which it may once
-  bool bulk = false;                     // the lane
+  std::size_t lane = 0;                  // of the leg: 0 is the latency lane, the others are of the bulk lane
   std::uint64_t sequence = 0;
   transport::SendTicket send_ticket = 0;
   bool sent = false;  // the transport has given the frame's memory back

@@ -6,11 +6,12 @@
 namespace terrace::legs {
 namespace {
 
-constexpr std::uint64_t kBatchesInFlight = 2;  // of a lane, whose replies have room at once
+constexpr std::uint64_t kBatchesInFlight = 2;  // of a lane, whose replies have room at once; of a connection one
 
 }  // namespace
 
-SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_rows, std::uint32_t range_rows) {
+SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_rows, std::uint32_t range_rows,
+                           std::uint32_t sockets) {
   SessionSizes sizes;
   wire::BatchLimits& limits = sizes.limits;
   limits.max_rows = std::max(max_rows, kCanaryRows);  // the canary is a batch like any other
@@ -19,10 +20,12 @@ SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_ro
   limits.d_model = model.d_model;
   limits.n_experts = model.n_experts;
   limits.n_layers = model.n_layers();
+  limits.sockets = std::clamp(sockets, 1u, wire::kMostSockets);
   sizes.receive_window =
       kBatchesInFlight * limits.max_ranges *
       (wire::widest_reply_frame_bytes(wire::ReplyForm::kSum, range_rows, range_rows * model.top_k, limits.d_model) +
        wire::kSealBytes);
+  sizes.bulk_window = sizes.receive_window / std::min<std::uint64_t>(limits.sockets, kBatchesInFlight);
   return sizes;
 }
 

@@ -18,10 +18,14 @@ inline constexpr std::uint32_t kCanaryRows = 2;                               //
 
 struct SessionSizes {
   wire::BatchLimits limits;
-  std::uint64_t receive_window = 0;  // bytes of replies, of the latency lane and of the bulk lane, each
+  std::uint64_t receive_window = 0;  // bytes of replies, of the latency lane
+  std::uint64_t bulk_window = 0;     // and of each connection of the bulk lane
+  std::uint64_t windows() const { return receive_window + limits.sockets * bulk_window; }  // of a session
 };
-// max_rows: of a batch; range_rows: of a prompt batch's row range. Of `model` ids and hash are not looked at.
-SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_rows, std::uint32_t range_rows);
+// max_rows: of a batch; range_rows: of a prompt batch's row range; sockets: wire::BatchLimits::sockets. Of `model` ids
+// and hash are not looked at.
+SessionSizes session_sizes(const manifest::Manifest& model, std::uint32_t max_rows, std::uint32_t range_rows,
+                           std::uint32_t sockets = 1);
 
 // The layers in which `leg` owns experts.
 std::vector<LayerExperts> share_of(const OwnerTable& owners, std::size_t leg);

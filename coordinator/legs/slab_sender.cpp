@@ -10,7 +10,6 @@
 namespace terrace::legs {
 namespace {
 
-constexpr std::size_t kPiecesInFlight = 8;
 constexpr std::uint64_t kLargestPiece = std::uint64_t{1} << 20;
 // A node that takes less at once could keep us busy for days with one share.
 constexpr std::uint64_t kSmallestPiece = 512;
@@ -25,24 +24,29 @@ std::uint64_t piece_bytes(const Lane& lane) {
 
 }  // namespace
 
-SlabSender::SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
+SlabSender::SlabSender(std::vector<Lane*> lanes, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
                        std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout,
                        std::stop_token stop)
-    : lane_(lane),
+    : lanes_(std::move(lanes)),
       shapes_(std::move(shapes)),
       lookup_(std::move(lookup)),
       share_(share.begin(), share.end()),
       stall_timeout_(stall_timeout),
-      stop_(std::move(stop)),
-      piece_bytes_(piece_bytes(lane)),
-      pieces_(kPiecesInFlight) {}
-
-SlabSender::~SlabSender() {
-  if (!all_sent())
-    lane_.abort(Error(ErrorCode::kPeerGone, fmt::format("{}: its slabs were not sent to the end", lane_.node())));
+      stop_(std::move(stop)) {
+  for (Lane* lane : lanes_) {
+    streams_.push_back(std::make_unique<Stream>());
+    streams_.back()->lane = lane;
+    streams_.back()->piece_bytes = piece_bytes(*lane);
+  }
 }
 
-Status SlabSender::poll() {
+SlabSender::~SlabSender() {
+  for (const auto& stream : streams_)
+    if (!all_sent(*stream))
+      stream->lane->abort(Error(ErrorCode::kPeerGone, fmt::format("{}: its slabs were not sent to the end", node())));
+}
+
+Status SlabSender::poll(Stream& stream) {
   const auto on_frame = [](const wire::Frame& frame, std::span<const std::byte>) -> Result<bool> {
     if (frame.header.type != wire::FrameType::kError)
       return Error(ErrorCode::kCorrupt, fmt::format("a {} frame on the weights lane", wire::name(frame.header.type)));
@@ -50,80 +54,97 @@ Status SlabSender::poll() {
     return Error(message.code, message.text);
   };
   const auto on_sent = [&](transport::SendTicket ticket) {
-    for (Piece& piece : pieces_)
+    progress_at_ = Clock::now();
+    for (Piece& piece : stream.pieces)
       if (piece.ticket == ticket) piece.ticket = 0;
   };
-  return lane_.poll({on_frame, on_sent});
+  return stream.lane->poll({on_frame, on_sent});
 }
 
-bool SlabSender::all_sent() const {
-  return std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.ticket == 0; });
+bool SlabSender::all_sent(const Stream& stream) {
+  return std::all_of(stream.pieces.begin(), stream.pieces.end(), [](const Piece& piece) { return piece.ticket == 0; });
 }
 
-SlabSender::Piece* SlabSender::free_piece() {
-  const auto free = std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.ticket == 0; });
-  return free == pieces_.end() ? nullptr : &*free;
+SlabSender::Piece* SlabSender::free_piece(Stream& stream) {
+  const auto free =
+      std::find_if(stream.pieces.begin(), stream.pieces.end(), [](const Piece& piece) { return piece.ticket == 0; });
+  return free == stream.pieces.end() ? nullptr : &*free;
 }
 
 // Polls and waits until ready().
-Status SlabSender::wait_until(FunctionRef<bool()> ready) {
-  const auto start = Clock::now();
-  lane_.expect_life();
-  while (!ready()) {
-    TERRACE_RETURN_IF_ERROR(poll());
-    if (ready()) break;
+Status SlabSender::wait_until(FunctionRef<Result<bool>()> ready) {
+  progress_at_ = Clock::now();
+  for (Lane* lane : lanes_) lane->expect_life();
+  for (;;) {
+    for (const auto& stream : streams_) TERRACE_RETURN_IF_ERROR(poll(*stream));
+    TERRACE_ASSIGN_OR_RETURN(const bool done, ready());
+    if (done) return {};
     if (stop_.stop_requested())
-      return Error(ErrorCode::kPeerGone, fmt::format("{}: sending its slabs was given up by this side", lane_.node()));
-    if (Clock::now() - start > stall_timeout_)
-      return Error(ErrorCode::kDeadline, fmt::format("{}: alive, but took nothing of its slabs for {}", lane_.node(),
+      return Error(ErrorCode::kPeerGone, fmt::format("{}: sending its slabs was given up by this side", node()));
+    if (Clock::now() - progress_at_ > stall_timeout_)
+      return Error(ErrorCode::kDeadline, fmt::format("{}: alive, but took nothing of its slabs for {}", node(),
                                                      format_duration(stall_timeout_)));
-    TERRACE_RETURN_IF_ERROR(lane_.wait(Lane::kLongestWait));
+    TERRACE_RETURN_IF_ERROR(Lane::wait_any(lanes_, Lane::kLongestWait));
+  }
+}
+
+// Of the slab under way, within one of its parts.
+std::span<const std::byte> SlabSender::next_bytes(const Stream& stream) const {
+  const kernels::ExpertShape& shape = shapes_[stream.slab->layer];
+  const kernels::SlabView view = lookup_(stream.slab->layer, stream.slab->expert);
+  std::uint64_t begin = 0;
+  for (const std::span<const std::byte> part :
+       {std::span(view.gate, shape.gate_bytes()), std::span(view.up, shape.up_bytes()),
+        std::span(view.down, shape.down_bytes())}) {
+    if (stream.offset < begin + part.size())
+      return part.subspan(stream.offset - begin)
+          .first(std::min<std::uint64_t>(begin + part.size() - stream.offset, stream.piece_bytes));
+    begin += part.size();
   }
   return {};
 }
 
-Status SlabSender::send_piece(const wire::SlabPiece& info, std::span<const std::byte> data) {
-  Piece* piece = nullptr;
-  TERRACE_RETURN_IF_ERROR(wait_until([&] { return (piece = free_piece()) != nullptr; }));
-  const auto has_credit = [&] {
-    wire::FrameHeader header = lane_.next_header(wire::FrameType::kSlab);
+// As many of its pieces as there are builders and credit for.
+Status SlabSender::advance_slab(Stream& stream) {
+  wire::SlabPiece info;
+  info.layer = stream.slab->layer;
+  info.expert = stream.slab->expert;
+  info.slab_bytes = shapes_[info.layer].slab_bytes();
+  while (stream.offset < info.slab_bytes) {
+    Piece* const piece = free_piece(stream);
+    if (piece == nullptr) return {};
+    const std::span<const std::byte> data = next_bytes(stream);
+    wire::FrameHeader header = stream.lane->next_header(wire::FrameType::kSlab);
     header.layer = info.layer;
+    info.offset = stream.offset;
     piece->builder.begin(header);
     wire::add_slab_piece(piece->builder, info, data);
-    return lane_.has_credit(piece->builder.bytes());
-  };
-  TERRACE_RETURN_IF_ERROR(wait_until(has_credit));
-  const auto ticket = lane_.send(piece->builder);
-  if (!ticket.ok()) {
-    TERRACE_RETURN_IF_ERROR(poll());  // what the node said before it went is the better reason
-    return ticket.error();
-  }
-  piece->ticket = *ticket;
-  return {};
-}
-
-Status SlabSender::send_part(const wire::SlabPiece& slab, std::uint64_t offset, std::span<const std::byte> part) {
-  while (!part.empty()) {
-    const auto data = part.first(std::min<std::uint64_t>(part.size(), piece_bytes_));
-    wire::SlabPiece info = slab;
-    info.offset = offset;
-    TERRACE_RETURN_IF_ERROR(send_piece(info, data));
-    offset += data.size();
-    part = part.subspan(data.size());
+    if (!stream.lane->has_credit(piece->builder.bytes())) return {};
+    const auto ticket = stream.lane->send(piece->builder);
+    if (!ticket.ok()) {
+      TERRACE_RETURN_IF_ERROR(poll(stream));  // what the node said before it went is the better reason
+      return ticket.error();
+    }
+    piece->ticket = *ticket;
+    stream.offset += data.size();
+    progress_at_ = Clock::now();
   }
   return {};
 }
 
-Status SlabSender::send_slab(std::uint32_t layer, std::uint16_t expert) {
-  const kernels::ExpertShape& shape = shapes_[layer];
-  const kernels::SlabView slab = lookup_(layer, expert);
-  wire::SlabPiece info;
-  info.layer = layer;
-  info.expert = expert;
-  info.slab_bytes = shape.slab_bytes();
-  TERRACE_RETURN_IF_ERROR(send_part(info, 0, {slab.gate, shape.gate_bytes()}));
-  TERRACE_RETURN_IF_ERROR(send_part(info, shape.gate_bytes(), {slab.up, shape.up_bytes()}));
-  return send_part(info, shape.gate_bytes() + shape.up_bytes(), {slab.down, shape.down_bytes()});
+Status SlabSender::advance(Stream& stream, FunctionRef<void(std::uint64_t bytes)> sent) {
+  for (;;) {
+    if (!stream.slab) {
+      if (next_ == queue_.size()) return {};
+      stream.slab = queue_[next_++];
+      stream.offset = 0;
+    }
+    TERRACE_RETURN_IF_ERROR(advance_slab(stream));
+    const std::uint64_t bytes = shapes_[stream.slab->layer].slab_bytes();
+    if (stream.offset < bytes) return {};
+    stream.slab.reset();
+    sent(bytes);
+  }
 }
 
 // Takes what is wanted off the share.
@@ -135,23 +156,36 @@ Status SlabSender::check(std::span<const LayerExperts> wanted) {
       if (owned == share_.end() || std::erase(owned->experts, expert) == 0)
         return Error(ErrorCode::kCorrupt,
                      fmt::format("{}: it wants expert {} of layer {}, which is not in its share, or was wanted before",
-                                 lane_.node(), expert, layer.layer));
+                                 node(), expert, layer.layer));
     }
   return {};
 }
 
 Status SlabSender::send(std::span<const LayerExperts> wanted, FunctionRef<void(std::uint64_t bytes)> sent) {
   TERRACE_RETURN_IF_ERROR(check(wanted));
-  if (piece_bytes_ == 0)
-    return Error(ErrorCode::kRefused, fmt::format("{}: takes slabs in frames of at most {} bytes, a window of {}; no "
-                                                  "piece fits",
-                                                  lane_.node(), lane_.largest_frame(), lane_.window_bytes()));
+  for (const auto& stream : streams_)
+    if (stream->piece_bytes == 0)
+      return Error(ErrorCode::kRefused,
+                   fmt::format("{}: takes slabs in frames of at most {} bytes, a window of {}; no piece fits", node(),
+                               stream->lane->largest_frame(), stream->lane->window_bytes()));
+  queue_.clear();
+  next_ = 0;
   for (const LayerExperts& layer : wanted)
-    for (const std::uint16_t expert : layer.experts) {
-      TERRACE_RETURN_IF_ERROR(send_slab(layer.layer, expert));
-      sent(shapes_[layer.layer].slab_bytes());
+    for (const std::uint16_t expert : layer.experts) queue_.push_back({layer.layer, expert});
+  return wait_until([&]() -> Result<bool> {
+    bool done = true;
+    for (const auto& stream : streams_) {
+      TERRACE_RETURN_IF_ERROR(advance(*stream, sent));
+      done = done && !stream->slab && all_sent(*stream);
     }
-  return wait_until([&] { return all_sent(); });
+    return done;
+  });
+}
+
+Status SlabSender::wait_for_credit() {
+  return wait_until([&]() -> Result<bool> {
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane* lane) { return lane->all_credit_back(); });
+  });
 }
 
 }  // namespace terrace::legs

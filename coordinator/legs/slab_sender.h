@@ -1,9 +1,13 @@
-// Sends slabs to a node over the weights lane, in pieces, as far as the node's credit goes. The node says which ones it
-// wants, so that is checked: only slabs of its share, each once.
+// Sends slabs to a node over the weights lane, in pieces, as far as the node's credit goes. Each of the lane's
+// connections has a slab of its own under way, whose pieces it carries in order. The node says which slabs it wants, so
+// that is checked: only those of its share, each once.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -20,11 +24,12 @@ namespace terrace::legs {
 // One owner thread.
 class SlabSender {
  public:
-  // `lane` outlives the sender. shapes: one a layer. share: what the node may want, from the model that `lookup` knows.
-  // stall_timeout: for how long a node that is alive may take no bytes. stop: ends send() early (kPeerGone).
-  SlabSender(Lane& lane, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
+  // `lanes`, the connections of the weights lane, outlive the sender. shapes: one a layer. share: what the node may
+  // want, from the model that `lookup` knows. stall_timeout: for how long a node that is alive may take no bytes. stop:
+  // ends send() early (kPeerGone).
+  SlabSender(std::vector<Lane*> lanes, std::vector<kernels::ExpertShape> shapes, SlabLookup lookup,
              std::span<const LayerExperts> share, std::chrono::milliseconds stall_timeout, std::stop_token stop = {});
-  // Where pieces are still unsent after an error, the lane is closed: it would read them too late.
+  // Where pieces are still unsent after an error, their connection is closed: it would read them too late.
   ~SlabSender();
   SlabSender(const SlabSender&) = delete;
   SlabSender& operator=(const SlabSender&) = delete;
@@ -34,33 +39,47 @@ class SlabSender {
   // kDeadline: alive, but takes nothing. Otherwise the lane's errors, the node's own reason among them.
   Status send(std::span<const LayerExperts> wanted, FunctionRef<void(std::uint64_t bytes)> sent);
 
-  // Waits until the node has given back the credit of what it took: `bytes` of it are there. Errors as send().
-  Status wait_for_credit(std::uint64_t bytes) {
-    return wait_until([&] { return lane_.credit_bytes() >= bytes; });
-  }
+  // Waits until the node has given back the credit of what it took. Errors as send().
+  Status wait_for_credit();
 
  private:
+  static constexpr std::size_t kPiecesInFlight = 8;  // of a connection
+
   struct Piece {
     wire::FrameBuilder builder;
     transport::SendTicket ticket = 0;  // 0: free
   };
+  struct Slab {
+    std::uint32_t layer = 0;
+    std::uint16_t expert = 0;
+  };
+  struct Stream {
+    Lane* lane = nullptr;
+    std::uint64_t piece_bytes = 0;  // of a slab in one frame; 0: none fits
+    std::array<Piece, kPiecesInFlight> pieces;
+    std::optional<Slab> slab;  // under way
+    std::uint64_t offset = 0;  // of its next byte
+  };
   Status check(std::span<const LayerExperts> wanted);
-  Status send_slab(std::uint32_t layer, std::uint16_t expert);
-  Status send_part(const wire::SlabPiece& slab, std::uint64_t offset, std::span<const std::byte> part);
-  Status send_piece(const wire::SlabPiece& info, std::span<const std::byte> data);
-  Status poll();
-  Status wait_until(FunctionRef<bool()> ready);
-  Piece* free_piece();
-  bool all_sent() const;
+  Status advance(Stream& stream, FunctionRef<void(std::uint64_t bytes)> sent);
+  Status advance_slab(Stream& stream);
+  Status poll(Stream& stream);
+  Status wait_until(FunctionRef<Result<bool>()> ready);
+  std::span<const std::byte> next_bytes(const Stream& stream) const;
+  static Piece* free_piece(Stream& stream);
+  static bool all_sent(const Stream& stream);
+  const std::string& node() const { return lanes_.front()->node(); }
 
-  Lane& lane_;
+  const std::vector<Lane*> lanes_;
+  std::vector<std::unique_ptr<Stream>> streams_;  // [lanes]: builders stay where they are
   std::vector<kernels::ExpertShape> shapes_;
   SlabLookup lookup_;
   std::vector<LayerExperts> share_;  // what was not yet wanted of it
   std::chrono::milliseconds stall_timeout_;
   std::stop_token stop_;
-  std::uint64_t piece_bytes_;  // of a slab in one frame; 0: none fits
-  std::vector<Piece> pieces_;
+  std::vector<Slab> queue_;  // wanted; [next_, end) are not under way yet
+  std::size_t next_ = 0;
+  Clock::time_point progress_at_;  // the transport last took a piece, or gave one back
 };
 
 }  // namespace terrace::legs

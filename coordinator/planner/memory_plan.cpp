@@ -80,7 +80,9 @@ std::string as_option(std::uint64_t bytes) {
 class NodePlanner {
  public:
   NodePlanner(const PlanInput& input, legs::NodeControl& node)
-      : input_(input), node_(node), sizes_(legs::session_sizes(input.model, input.max_rows, input.range_rows)) {}
+      : input_(input),
+        node_(node),
+        sizes_(legs::session_sizes(input.model, input.max_rows, input.range_rows, input.sockets)) {}
 
   Result<LegPlan> plan(const Share& share) {
     TERRACE_ASSIGN_OR_RETURN(const legs::NodeEstimate estimate, ask(share));
@@ -182,7 +184,8 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   leg.dense_bytes = host.dense_bytes - std::min(host.dense_bytes, input.card ? input.card->dense_bytes : 0);
   leg.cache_bytes = host.cache_bytes;
   const std::uint64_t n_nodes = input.owners.n_legs() - 1 - (input.card ? 1 : 0);
-  leg.staging_bytes = 2 * n_nodes * legs::session_sizes(input.model, input.max_rows, input.range_rows).receive_window;
+  leg.staging_bytes =
+      n_nodes * legs::session_sizes(input.model, input.max_rows, input.range_rows, input.sockets).windows();
   leg.scratch_bytes = host.scratch_bytes + (input.card ? input.card->staging_bytes : 0);
   const std::uint64_t taken = leg.cache_bytes + leg.staging_bytes + leg.scratch_bytes;
   leg.needs = leg.slab_bytes + leg.dense_bytes + taken;

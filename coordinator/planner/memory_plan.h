@@ -69,6 +69,7 @@ struct PlanInput {
   const legs::OwnerTable& owners;  // leg 0 is the host, the last one the card if there is one
   std::uint32_t max_rows = 512;    // of a batch
   std::uint32_t range_rows = 256;
+  std::uint32_t sockets = 1;  // wire::BatchLimits::sockets
   HostInput host;
   std::optional<CardInput> card = {};
 };

@@ -203,14 +203,15 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
 
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
-             const std::shared_ptr<transport::Transport>& link,
+             const std::shared_ptr<transport::Transport>& link, std::chrono::microseconds busy_poll,
              const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
              const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
   transport::SealedTransport transport(link, data_keys(sessions));
-  TERRACE_ASSIGN_OR_RETURN(const auto data,
-                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
-                                             addresses.control.with_port(addresses.data_port), {}, {}));
+  TERRACE_ASSIGN_OR_RETURN(
+      const auto data,
+      DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
+                        addresses.control.with_port(addresses.data_port), {.busy_poll = busy_poll}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
@@ -257,6 +258,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
                            choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
   ThreadAffinity on_cpu_list;  // of this thread; all that are started here inherit it
   if (options.cpu_list) {
     TERRACE_ASSIGN_OR_RETURN(on_cpu_list, ThreadAffinity::confine(cpus.usable));
@@ -280,8 +282,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   SlabLoader loader(own ? &*own : nullptr, log);
-  const Status served =
-      serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, credentials, *stop, manager, log);
+  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link,
+                              std::chrono::microseconds(options.link.busy_poll), credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

@@ -101,7 +101,8 @@ Result<EstimateRequest> request_of(const v1::EstimateRequest& request) {
     TERRACE_RETURN_IF_ERROR(type_of(message.down_type(), layer.types.down));
     asked.model.layers.push_back(layer);
   }
-  asked.limits = {request.max_rows(), request.max_pairs(), request.max_ranges(), request.largest_frame()};
+  asked.limits = {request.max_rows(), request.max_pairs(), request.max_ranges(), request.largest_frame(),
+                  request.sockets()};
   asked.slab_bytes = request.slab_bytes();
   return asked;
 }
@@ -154,6 +155,9 @@ void describe_session(Session& session, v1::SessionStatus& message) {
   message.set_bytes_received(counters.bytes_received);
   message.set_compute_us(counters.compute_us);
   message.set_data_cipher(security::name(session.data_cipher()));
+  message.set_sockets(session.limits().batch.sockets);
+  message.set_link_bytes_per_second(session.link_rate().measured());
+  message.set_paced_bytes_per_second(session.link_rate().pace());
 }
 
 // One of at most `most` streams of a kind, while it lives.
@@ -238,7 +242,8 @@ class NodeService final : public v1::Node::Service {
     open.numerics_version = request->numerics_version();
     open.required_capabilities.assign(request->required_capabilities().begin(), request->required_capabilities().end());
     open.manifest = std::as_bytes(std::span(request->manifest()));
-    open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame()};
+    open.limits = {request->max_rows(), request->max_pairs(), request->max_ranges(), request->largest_frame(),
+                   request->sockets()};
     open.coordinator = request->coordinator();
     open.data_ciphers.assign(request->data_ciphers().begin(), request->data_ciphers().end());
     const auto opened = sessions_.open(open);
@@ -249,6 +254,7 @@ class NodeService final : public v1::Node::Service {
     reply->set_boot_id(sessions_.boot_id());
     reply->set_data_key(session.data_key().bytes().data(), security::Key::kBytes);
     reply->set_data_cipher(security::name(session.data_cipher()));
+    reply->set_sockets(session.limits().batch.sockets);
     reply->set_data_port(info_.data_port);
     reply->set_largest_frame(session.limits().largest_frame);
     reply->set_has_model(loader_.has_model(session));

@@ -202,6 +202,7 @@ bool DataServer::serve(Peer& peer) {
         break;
     }
   }
+  if (peer.state() == Peer::State::kOpen && peer.lane() == wire::Lane::kBulk) peer.follow_pace(decode_, now());
   return n_events == events.size();
 }
 

@@ -26,6 +26,7 @@
 #include "common/base/seldom.h"
 #include "common/threads/waiting.h"
 #include "common/transport/connection.h"
+#include "common/transport/pacing.h"
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/compute_thread.h"
 #include "tier_node/service/peer.h"
@@ -150,6 +151,7 @@ class DataServer final : public CompletionSink {
 
   FramePool frames_;
   WorkQueue queue_;
+  transport::DecodeActivity decode_;  // of all sessions: their links meet in this machine's card
 
   // The I/O thread's.
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -87,13 +87,15 @@ Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
                              wire::name(static_cast<wire::Lane>(link.lane)), link.socket_index));
   const auto session = parts_.sessions.find(link.session);
   if (!session.ok()) return Error(ErrorCode::kRefused, session.error().text());
-  if (hello.socket_index != 0)
-    return Error(ErrorCode::kRefused, fmt::format("socket {} of lane {}: this node takes one socket a lane",
-                                                  hello.socket_index, wire::name(lane)));
+  const std::uint32_t sockets = (*session)->limits().sockets(lane);
+  if (hello.socket_index >= sockets)
+    return Error(ErrorCode::kRefused, fmt::format("socket {} of lane {}: {} has {} of it, counted from 0",
+                                                  hello.socket_index, wire::name(lane), (*session)->name(), sockets));
   for (const auto& other : peers_)
-    if (other->state() == Peer::State::kOpen && other->session() == *session && other->lane() == lane)
-      return Error(ErrorCode::kRefused,
-                   fmt::format("lane {} of {} is connected already", wire::name(lane), (*session)->name()));
+    if (other->state() == Peer::State::kOpen && other->session() == *session && other->lane() == lane &&
+        other->socket_index() == hello.socket_index)
+      return Error(ErrorCode::kRefused, fmt::format("lane {} (socket {}) of {} is connected already", wire::name(lane),
+                                                    hello.socket_index, (*session)->name()));
   if (hello.largest_frame < (*session)->limits().largest_peer_frame)
     return Error(ErrorCode::kRefused, fmt::format("hello takes frames of {} bytes, the session was opened with {}",
                                                   hello.largest_frame, (*session)->limits().largest_peer_frame));
@@ -187,6 +189,7 @@ Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<cons
   work.frame = bytes;
   work.owes_credit = true;
   work.arrived = std::chrono::steady_clock::now();
+  if (work.batch.info.priority == wire::Priority::kDecode) decode_.seen(work.arrived);
   work.cancelled.store(false, std::memory_order_relaxed);
   peer.works().push_back(&work);
   queue_.push(work, computes_here_ ? WorkQueue::Wake::kLater : WorkQueue::Wake::kNow);

@@ -18,7 +18,8 @@ Peer::Peer(std::uint64_t id, std::unique_ptr<transport::Connection> connection, 
 
 std::string Peer::name() const {
   if (!session_) return connection_->peer_name();
-  return fmt::format("{} (lane {}, {})", connection_->peer_name(), wire::name(lane_), session_->name());
+  const std::string socket = session_->limits().sockets(lane_) > 1 ? fmt::format(", socket {}", socket_index()) : "";
+  return fmt::format("{} (lane {}{}, {})", connection_->peer_name(), wire::name(lane_), socket, session_->name());
 }
 
 TimePoint Peer::deadline() const {
@@ -51,7 +52,7 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   state_ = State::kOpen;
   seal_bytes_ = connection_->security().seal_bytes;
   const SessionLimits& limits = session_->limits();
-  granted_ = lane == wire::Lane::kWeights ? limits.weights : limits.batches;
+  granted_ = limits.credit(lane);
   // What the whole grant does not cover cannot come in order: nobody makes us set memory aside for it.
   const std::uint64_t largest = std::min(limits.largest_frame, std::max(granted_.bytes, kLargestWithoutCredit));
   connection_->set_largest_frame(largest);
@@ -63,6 +64,11 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   welcome.credit_bytes = granted_.bytes;
   wire::add_welcome(frame->builder, welcome);
   send(std::move(frame));
+}
+
+void Peer::follow_pace(const transport::DecodeActivity& decode, TimePoint now) {
+  if (!pacer_) pacer_.emplace(decode, session_->link_rate());
+  pacer_->follow(*connection_, now);
 }
 
 void Peer::close(const Error* why, TimePoint deadline) {
@@ -136,7 +142,7 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
 }
 
 void Peer::send_reply(const Work& work, OutFramePtr reply) {
-  const std::uint64_t most = session_->limits().most_unread_bytes();
+  const std::uint64_t most = session_->limits().most_unread_bytes(lane_);
   if (reply->data.size() > most - unread_bytes_) {
     frames_.give(std::move(reply));
     return cut_off(fmt::format("{} bytes of replies, of at most {}", unread_bytes_, most));

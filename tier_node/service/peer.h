@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/transport/connection.h"
+#include "common/transport/pacing.h"
 #include "tier_node/service/frame_deadline.h"
 #include "tier_node/service/out_frame.h"
 #include "tier_node/service/work.h"
@@ -32,6 +33,7 @@ class Peer {
   State state() const { return state_; }
   const SessionRef& session() const { return session_; }
   wire::Lane lane() const { return lane_; }
+  std::uint32_t socket_index() const { return connection_->security().socket_index; }  // of its lane
   transport::Connection& connection() { return *connection_; }
   // Of a frame of `bytes` as it travels.
   std::uint64_t link_bytes(std::uint64_t bytes) const { return bytes + seal_bytes_; }
@@ -51,6 +53,9 @@ class Peer {
   bool aborted() const { return state_ == State::kClosing && deadline_ == TimePoint::max(); }
   // Set where it was aborted because the peer does not read what it is sent (kRefused): its session ends by that.
   const std::optional<Error>& cut_off_reason() const { return cut_off_reason_; }
+
+  // Of kOpen's bulk lane, after the connection was polled: its replies are paced while decode batches come.
+  void follow_pace(const transport::DecodeActivity& decode, TimePoint now);
 
   // Of kOpen, after the connection was polled. kDeadline: the frame that has begun to come is too slow; names the lane.
   Status check_unfinished(const FrameTimeLimit& limit);
@@ -101,6 +106,7 @@ class Peer {
   State state_ = State::kMute;
   TimePoint deadline_;            // of kMute and kClosing
   FrameDeadline frame_deadline_;  // of kOpen
+  std::optional<transport::Pacer> pacer_;
   SessionRef session_;
   wire::Lane lane_ = wire::Lane::kLatency;
   std::uint64_t seal_bytes_ = 0;     // transport::ConnectionSecurity::seal_bytes

@@ -49,8 +49,9 @@ std::uint64_t executor_bytes(const Model& model, std::size_t n_workers) {
 std::uint64_t SessionLimits::scratch_bytes() const {
   const std::uint64_t sums = std::uint64_t{batch.max_rows} * batch.d_model * sizeof(std::int64_t);
   const std::uint64_t packed = std::uint64_t{batch.max_rows} * wire::widest_packed_bytes(batch.d_model);
-  // Of the latency lane and the bulk lane.
-  return executor_bytes + sums + packed + 2 * (most_unread_bytes() + sealed_bytes);
+  const std::uint64_t unread =
+      most_unread_bytes(wire::Lane::kLatency) + batch.sockets * most_unread_bytes(wire::Lane::kBulk);
+  return executor_bytes + sums + packed + unread + (1 + batch.sockets) * sealed_bytes;
 }
 
 Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, const LimitOptions& options) {
@@ -64,8 +65,14 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
                     asked.max_rows, asked.max_ranges, kMostRows));
 
   SessionLimits limits;
-  limits.batch = {asked.max_rows,  asked.max_pairs,   asked.max_ranges,
-                  model.d_model(), model.n_experts(), model.n_layers()};
+  limits.batch = {asked.max_rows,
+                  asked.max_pairs,
+                  asked.max_ranges,
+                  model.d_model(),
+                  model.n_experts(),
+                  model.n_layers(),
+                  std::clamp(asked.sockets, 1u, wire::kMostSockets)};
+  const std::uint32_t sockets = limits.batch.sockets;
   limits.largest_frame = options.largest_frame;
   limits.largest_peer_frame = std::min(asked.largest_frame, wire::kLargestFrame);
   limits.largest_batch_frame = largest_batch_frame(model, asked);
@@ -80,10 +87,12 @@ Result<SessionLimits> make_limits(const Model& model, const AskedLimits& asked, 
     return refused(fmt::format("the reply to one row may need a frame of {} bytes, the coordinator takes {}", reply,
                                limits.largest_peer_frame));
   limits.batches = {options.batch_frames, options.batch_windows * limits.largest_batch_frame};
+  limits.bulk = {std::max(1u, options.batch_frames / sockets),
+                 std::max(1u, options.batch_windows / sockets) * limits.largest_batch_frame};
   limits.reply_bytes = reply_bytes(limits.batch);
   limits.executor_bytes = executor_bytes(model, options.n_workers);
   if (options.seal) limits.sealed_bytes = transport::kSealAhead + limits.reply_bytes;
-  limits.weights = {options.weight_frames, options.weight_bytes};
+  limits.weights = {std::max(1u, options.weight_frames / sockets), options.weight_bytes / sockets};
   return limits;
 }
 

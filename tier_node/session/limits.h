@@ -22,27 +22,35 @@ struct SessionLimits {
   wire::BatchLimits batch;
   std::uint64_t largest_frame = 0;       // that this node takes
   std::uint64_t largest_peer_frame = 0;  // that the coordinator takes
-  LaneCredit batches;                    // latency lane and bulk lane, each
+  LaneCredit batches;  // of the latency lane; these are of one connection, of which the latency lane has one
+  LaneCredit bulk;     // and these two lanes batch.sockets each: together about as much
   LaneCredit weights;
 
   std::uint64_t largest_batch_frame = 0;
   std::uint64_t reply_bytes = 0;     // set aside for all replies to one batch: the most that may be asked for
   std::uint64_t executor_bytes = 0;  // scratch of the executors
-  std::uint64_t sealed_bytes = 0;    // of replies that are sealed and not yet sent; 0 on plain links
+  std::uint64_t sealed_bytes = 0;    // of a connection's replies that are sealed and not yet sent; 0 on plain links
 
+  const LaneCredit& credit(wire::Lane lane) const {
+    return lane == wire::Lane::kWeights ? weights : lane == wire::Lane::kBulk ? bulk : batches;
+  }
+  // Connections that a lane may have.
+  std::uint32_t sockets(wire::Lane lane) const { return lane == wire::Lane::kLatency ? 1 : batch.sockets; }
   // Receive windows of the three lanes.
-  std::uint64_t staging_bytes() const { return 2 * batches.bytes + weights.bytes; }
+  std::uint64_t staging_bytes() const { return batches.bytes + batch.sockets * (bulk.bytes + weights.bytes); }
   // Executors, sums of the largest range, its rows packed at their widest, the replies that may lie unread, those that
   // are sealed.
   std::uint64_t scratch_bytes() const;
-  // Replies that a lane may have left unread: more than those to the batches it has credit for cannot be in order.
-  std::uint64_t most_unread_bytes() const { return batches.frames * reply_bytes; }
+  // Replies that a connection may have left unread: more than those to the batches it has credit for cannot be in
+  // order.
+  std::uint64_t most_unread_bytes(wire::Lane lane) const { return credit(lane).frames * reply_bytes; }
 };
 
 struct LimitOptions {
   std::uint64_t largest_frame = std::uint64_t{64} << 20;
-  std::uint32_t batch_frames = 8;   // per lane
-  std::uint32_t batch_windows = 4;  // per lane: bytes of so many largest batches
+  // Per lane; connections of a lane share them, but each has room for a frame and for a largest batch.
+  std::uint32_t batch_frames = 8;
+  std::uint32_t batch_windows = 4;  // bytes of so many largest batches
   std::uint32_t weight_frames = 16;
   std::uint64_t weight_bytes = std::uint64_t{16} << 20;
   std::size_t n_workers = 1;  // that compute
@@ -54,6 +62,7 @@ struct AskedLimits {
   std::uint32_t max_pairs = 0;
   std::uint32_t max_ranges = 0;
   std::uint64_t largest_frame = 0;  // that the coordinator takes
+  std::uint32_t sockets = 1;        // wire::BatchLimits::sockets; 0: 1; more than kMostSockets: so many
 };
 
 // kRefused names what does not fit: no rows, pairs or ranges, more rows than the format has ids for, a largest batch

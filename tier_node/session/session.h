@@ -21,6 +21,7 @@
 #include "common/base/result.h"
 #include "common/security/cipher.h"
 #include "common/security/key.h"
+#include "common/transport/pacing.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/assignment.h"
 #include "tier_node/session/counters.h"
@@ -56,6 +57,9 @@ class Session {
   const Model& model() const { return model_; }
   const SessionLimits& limits() const { return limits_; }
   Counters& counters() { return counters_; }
+  // Towards the coordinator. Any thread.
+  transport::LinkRate& link_rate() { return link_rate_; }
+  const transport::LinkRate& link_rate() const { return link_rate_; }
   std::string name() const;  // "session 3 of box7": for logs and errors
 
   // Adds this node's own needs (the store's rounding, receive windows, scratch) to what the coordinator asks for;
@@ -147,6 +151,7 @@ class Session {
   const SessionLimits limits_;
   const std::function<void(const Session&)> on_end_;
   Counters counters_;
+  transport::LinkRate link_rate_;
   std::atomic<TimePoint::rep> lease_end_;
   std::atomic<TimePoint::rep> probe_until_ = kNoProbe;
   std::atomic<bool> reserving_ = false;

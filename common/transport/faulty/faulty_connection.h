@@ -33,6 +33,9 @@ class FaultyConnection final : public Connection {
   UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
   TransportStats stats() const override { return inner_->stats(); }
   ConnectionSecurity security() const override { return inner_->security(); }
+  bool near_its_end() const override { return inner_->near_its_end(); }
+  void set_pace(std::uint64_t bytes_per_second) override { inner_->set_pace(bytes_per_second); }
+  std::optional<SentProgress> sent_progress() const override { return inner_->sent_progress(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 
  private:

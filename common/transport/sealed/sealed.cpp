@@ -11,11 +11,12 @@ namespace {
 class SealedListener final : public Listener {
  public:
   SealedListener(std::unique_ptr<Listener> inner, KeyFinder find_key, SealedTransport::RandomBytes random,
-                 std::size_t max_open_sends)
+                 std::size_t max_open_sends, std::uint64_t most_frames)
       : inner_(std::move(inner)),
         find_key_(std::move(find_key)),
         random_(std::move(random)),
-        max_open_sends_(max_open_sends) {}
+        max_open_sends_(max_open_sends),
+        most_frames_(most_frames) {}
 
   Result<std::unique_ptr<Connection>> accept() override {
     TERRACE_ASSIGN_OR_RETURN(auto connection, inner_->accept());
@@ -23,7 +24,7 @@ class SealedListener final : public Listener {
     wire::Nonce nonce;
     TERRACE_RETURN_IF_ERROR(random_(nonce));
     return std::unique_ptr<Connection>(std::make_unique<SealedConnection>(
-        std::move(connection), std::make_unique<Handshake>(find_key_, nonce), max_open_sends_));
+        std::move(connection), std::make_unique<Handshake>(find_key_, nonce), max_open_sends_, most_frames_));
   }
   int wait_fd() override { return inner_->wait_fd(); }
   std::string address() const override { return inner_->address(); }
@@ -34,6 +35,7 @@ class SealedListener final : public Listener {
   KeyFinder find_key_;
   SealedTransport::RandomBytes random_;
   std::size_t max_open_sends_;
+  std::uint64_t most_frames_;
 };
 
 // Of the inner connection, which also carries the handshake.
@@ -49,14 +51,15 @@ Options inner_options(const Options& options) {
 SealedTransport::SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key)
     : SealedTransport(std::move(inner), std::move(find_key), &security::random_bytes) {}
 
-SealedTransport::SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key, RandomBytes random)
-    : inner_(std::move(inner)), find_key_(std::move(find_key)), random_(std::move(random)) {}
+SealedTransport::SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key, RandomBytes random,
+                                 std::uint64_t most_frames)
+    : inner_(std::move(inner)), find_key_(std::move(find_key)), random_(std::move(random)), most_frames_(most_frames) {}
 
 Result<std::unique_ptr<Listener>> SealedTransport::listen(const std::string& address, const Options& options) {
   if (!find_key_) return Error(ErrorCode::kInvalidArgument, address + ": nothing tells the keys of sessions here");
   TERRACE_ASSIGN_OR_RETURN(auto listener, inner_->listen(address, inner_options(options)));
   return std::unique_ptr<Listener>(
-      std::make_unique<SealedListener>(std::move(listener), find_key_, random_, options.max_open_sends));
+      std::make_unique<SealedListener>(std::move(listener), find_key_, random_, options.max_open_sends, most_frames_));
 }
 
 Result<std::unique_ptr<Connection>> SealedTransport::connect(const std::string& address, const Options& options,
@@ -67,7 +70,7 @@ Result<std::unique_ptr<Connection>> SealedTransport::connect(const std::string& 
   TERRACE_RETURN_IF_ERROR(random_(nonce));
   TERRACE_ASSIGN_OR_RETURN(auto connection, inner_->connect(address, inner_options(options), timeout));
   return std::unique_ptr<Connection>(std::make_unique<SealedConnection>(
-      std::move(connection), std::make_unique<Handshake>(*options.key, nonce), options.max_open_sends));
+      std::move(connection), std::make_unique<Handshake>(*options.key, nonce), options.max_open_sends, most_frames_));
 }
 
 }  // namespace terrace::transport

@@ -13,6 +13,7 @@
 // Threads  As the inner transport.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,16 +26,22 @@ namespace terrace::transport {
 
 // Sealed and not yet taken by the link: less than this and one frame.
 inline constexpr std::uint64_t kSealAhead = std::uint64_t{256} << 10;
-// Frames of one direction of one connection; at this number it ends, like a cut.
+// Frames of one direction of one connection; at this number it ends, like a cut. Connection::near_its_end() says so
+// frames_before_end() earlier: more than any credit lets be under way, so that an owner who looks loses none.
 inline constexpr std::uint64_t kMostSealedFrames = std::uint64_t{1} << 32;
+constexpr std::uint64_t frames_before_end(std::uint64_t most_frames) {
+  return std::min(most_frames / 4, std::uint64_t{1} << 20);
+}
 
 class SealedTransport final : public Transport {
  public:
   using RandomBytes = std::function<Status(std::span<std::byte>)>;
 
-  // `find_key` serves listen(), null for a coordinator. `random` fills a handshake's nonce.
+  // `find_key` serves listen(), null for a coordinator. `random` fills a handshake's nonce. most_frames: of one
+  // direction of a sealed connection.
   explicit SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key = nullptr);
-  SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key, RandomBytes random);
+  SealedTransport(std::shared_ptr<Transport> inner, KeyFinder find_key, RandomBytes random,
+                  std::uint64_t most_frames = kMostSealedFrames);
 
   // kInvalidArgument: no key finder.
   Result<std::unique_ptr<Listener>> listen(const std::string& address, const Options& options) override;
@@ -47,6 +54,7 @@ class SealedTransport final : public Transport {
   std::shared_ptr<Transport> inner_;
   KeyFinder find_key_;
   RandomBytes random_;
+  std::uint64_t most_frames_;
 };
 
 }  // namespace terrace::transport

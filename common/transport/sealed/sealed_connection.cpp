@@ -250,6 +250,10 @@ void SealedConnection::release(std::span<const std::byte> frame) {
   inner_->release({frame.data(), frame.size() + security_.seal_bytes});
 }
 
+bool SealedConnection::near_its_end() const {
+  return sealing() && std::max(n_sealed_, n_opened_) >= most_frames_ - frames_before_end(most_frames_);
+}
+
 UnfinishedFrame SealedConnection::unfinished() const {
   if (state_ != State::kOpen) return {};
   UnfinishedFrame frame = inner_->unfinished();

@@ -36,6 +36,9 @@ class SealedConnection final : public Connection {
   UnfinishedFrame unfinished() const override;
   TransportStats stats() const override { return inner_->stats(); }
   ConnectionSecurity security() const override { return security_; }
+  bool near_its_end() const override;
+  void set_pace(std::uint64_t bytes_per_second) override { inner_->set_pace(bytes_per_second); }
+  std::optional<SentProgress> sent_progress() const override { return inner_->sent_progress(); }
   std::string peer_name() const override { return inner_->peer_name(); }
 
  private:

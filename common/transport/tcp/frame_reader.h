@@ -1,7 +1,10 @@
 // Cuts a stream of bytes into frames. Only for common/transport/tcp.
 //
 // Bytes are read to where space() says: the rest of the frame in progress first, so that a large payload goes straight
-// into its final buffer, then a small read-ahead, which holds headers and small frames: several of them cost one read.
+// into its final buffer, then a read-ahead, which holds headers and small frames: several of them cost one read. A
+// frame that lies at the start of the read-ahead, as one does that comes alone, is given out where it lies, and another
+// buffer takes the read-ahead's place: a decode batch or reply is not moved. Of a frame longer than the read-ahead what
+// came into it is (bytes_copied()).
 #pragma once
 
 #include <algorithm>
@@ -36,22 +39,30 @@ class FrameReader {
   // Bytes of a frame whose rest is missing.
   std::uint64_t bytes_of_unfinished() const { return filled_ + ahead_bytes(); }
   // Of the whole frame; 0 until next_frame() has seen its header.
-  std::uint64_t length_of_unfinished() const { return frame_.size(); }
+  std::uint64_t length_of_unfinished() const { return frame_.empty() ? length_ : frame_.size(); }
+  // Moved from the read-ahead to elsewhere, since the start.
+  std::uint64_t bytes_copied() const { return copied_; }
 
  private:
   // Enough for most decode batches and replies; a larger frame copies at most so much.
   static constexpr std::size_t kReadAhead = 16384;
+  // A shorter frame is copied: that costs less than another buffer.
+  static constexpr std::size_t kLeastLent = 1024;
 
   std::size_t ahead_bytes() const { return ahead_end_ - ahead_begin_; }
-  // Starts the frame whose header is in the read-ahead. False: the window is full.
-  bool start_frame(std::uint64_t bytes);
+  // The next frame may be given out where it lies, now or when all of it has come.
+  bool can_lend() const;
+  std::span<std::byte> lend_ahead();
+  void start_frame();
 
   std::uint64_t largest_frame_;
   std::uint64_t window_;
   ReceivePool pool_;
-  std::unique_ptr<std::byte[]> ahead_;  // [kReadAhead], bytes [ahead_begin_, ahead_end_) are not used yet
+  ReceivePool::Buffer ahead_;  // [kReadAhead], bytes [ahead_begin_, ahead_end_) are not used yet
   std::size_t ahead_begin_ = 0;
   std::size_t ahead_end_ = 0;
+  std::uint64_t length_ = 0;  // of the frame whose header is at ahead_begin_; 0: not looked at yet
+  std::uint64_t copied_ = 0;
   std::span<std::byte> frame_;  // in progress, empty if none
   std::size_t filled_ = 0;      // of frame_
   bool window_full_ = false;

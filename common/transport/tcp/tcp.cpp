@@ -17,6 +17,7 @@
 #include "common/transport/address.h"
 #include "common/transport/send_queue.h"
 #include "common/transport/tcp/frame_reader.h"
+#include "common/transport/tcp/socket_options.h"
 
 namespace terrace::transport {
 
@@ -34,6 +35,10 @@ constexpr std::size_t kGather = 16;
 // Bytes that one poll() moves each way before it returns, so that a fast peer does not keep the owner from its other
 // connections.
 constexpr std::size_t kPollBytes = std::size_t{4} << 20;
+
+// The same of a paced connection: whatever is written in one go the system may send in one go, 64 KB of it, however
+// little it is to hold unsent. The rest is written when wait_fd() says that it has gone.
+constexpr std::size_t kPacedBytes = 16384;
 
 std::string text(const tcp::endpoint& endpoint) {
   return to_string(HostPort{endpoint.address().to_string(), endpoint.port()});
@@ -55,6 +60,16 @@ void set_buffers(Socket& socket, const Options& options) {
   const int bytes = static_cast<int>(std::min<std::size_t>(options.socket_buffer, 1 << 30));
   socket.set_option(asio::socket_base::send_buffer_size(bytes), ignored);
   socket.set_option(asio::socket_base::receive_buffer_size(bytes), ignored);
+}
+
+// kIo: it is asked for and not allowed.
+template <class Socket>
+Status set_busy_poll(Socket& socket, const Options& options, const std::string& address) {
+  if (options.busy_poll.count() == 0) return {};
+  const int error = transport::set_busy_poll(socket.native_handle(), options.busy_poll);
+  if (error == 0) return {};
+  return Error(ErrorCode::kIo, fmt::format("{}: busy polling for {} us is refused: {}; it needs CAP_NET_ADMIN", address,
+                                           options.busy_poll.count(), std::generic_category().message(error)));
 }
 
 class TcpConnection final : public Connection {
@@ -107,7 +122,20 @@ class TcpConnection final : public Connection {
     if (state_ >= State::kClosed || frames_ready_ || reader_.window_full()) return {};
     return {stats_.frames_received, reader_.bytes_of_unfinished(), reader_.length_of_unfinished()};
   }
-  TransportStats stats() const override { return stats_; }
+  TransportStats stats() const override {
+    TransportStats stats = stats_;
+    stats.bytes_copied = reader_.bytes_copied();
+    return stats;
+  }
+  // A socket that has ended refuses, and paces nothing any more.
+  void set_pace(std::uint64_t bytes_per_second) override {
+    paced_ = bytes_per_second > 0;
+    if (socket_.is_open()) (void)transport::set_pace(socket_.native_handle(), bytes_per_second);
+  }
+  std::optional<SentProgress> sent_progress() const override {
+    if (!socket_.is_open()) return std::nullopt;
+    return transport::sent_progress(socket_.native_handle());
+  }
   std::string peer_name() const override { return peer_name_; }
 
  private:
@@ -120,10 +148,15 @@ class TcpConnection final : public Connection {
 
   void write() {
     std::array<Part, kGather> parts;
-    for (std::size_t moved = 0; sends_.has_unsent() && moved < kPollBytes;) {
+    const std::size_t most = paced_ ? kPacedBytes : kPollBytes;
+    for (std::size_t moved = 0; sends_.has_unsent() && moved < most;) {
       std::array<asio::const_buffer, kGather> buffers;
       const std::size_t n = sends_.gather(parts);
-      for (std::size_t i = 0; i < n; ++i) buffers[i] = asio::buffer(parts[i].data(), parts[i].size());
+      std::size_t room = most - moved;
+      for (std::size_t i = 0; i < n; ++i) {
+        buffers[i] = asio::buffer(parts[i].data(), std::min(parts[i].size(), room));
+        room -= buffers[i].size();
+      }
       asio::error_code error;
       const std::size_t bytes = socket_.write_some(buffers, error);
       if (error == asio::error::interrupted) continue;
@@ -232,13 +265,14 @@ class TcpConnection final : public Connection {
   }
 
   std::shared_ptr<void> context_;  // before socket_, which needs it to end
-  tcp::socket socket_;
+  mutable tcp::socket socket_;     // tells its descriptor only where it may be changed
   std::string peer_name_;
   SendQueue sends_;
   FrameReader reader_;
   State state_ = State::kOpen;
   bool frames_ready_ = false;
   bool drained_ = false;  // the last poll() left nothing in the socket
+  bool paced_ = false;
   Error reason_{ErrorCode::kInternal, "the connection is open"};
   TransportStats stats_;
 };
@@ -314,6 +348,7 @@ Status connect_until(asio::io_context& io, tcp::socket& socket, const tcp::endpo
   socket.close(error);
   socket.open(endpoint.protocol(), error);
   if (error) return failed(ErrorCode::kIo, address, "cannot open a socket", error);
+  TERRACE_RETURN_IF_ERROR(set_busy_poll(socket, options, address));
   set_buffers(socket, options);  // before connecting: the window's scale is agreed then
   bool done = false;
   socket.async_connect(endpoint, [&](const asio::error_code& result) {
@@ -344,7 +379,8 @@ Result<std::unique_ptr<Listener>> listen_at(std::shared_ptr<void> context, asio:
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
-  set_buffers(acceptor, options);  // accepted sockets inherit them
+  set_buffers(acceptor, options);  // accepted sockets inherit them, and this
+  if (!error) TERRACE_RETURN_IF_ERROR(set_busy_poll(acceptor, options, to_string(at)));
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (!error) acceptor.non_blocking(true, error);
   tcp::endpoint bound;

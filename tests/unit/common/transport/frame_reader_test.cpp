@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -71,6 +72,49 @@ TEST(FrameReader, LargePayload_IsReadIntoItsFinalPlace) {
   ASSERT_TRUE(frame.ok() && frame->has_value());
   EXPECT_EQ((*frame)->data() + 64, rest.data());
   EXPECT_TRUE(std::ranges::equal(**frame, bytes));
+}
+
+// A batch of a decode step, or the reply: in whatever pieces it comes, its rows stay where the system wrote them.
+TEST(FrameReader, FrameThatComesAlone_IsGivenOutWhereItWasRead) {
+  for (const std::size_t size : {1024u, 5120u, 15360u, 16384u}) {
+    for (const std::size_t piece : {100u, 4096u, 1000000u}) {
+      FrameReader reader({});
+      for (std::uint64_t number = 0; number < 3; ++number) {
+        const Bytes bytes = test::TestFrame(number, size).contiguous();
+        const std::byte* const place = reader.space()[1].data();
+        std::optional<std::span<const std::byte>> frame;
+        for (std::size_t at = 0; at < size;) {
+          const std::span<std::byte> space = reader.space()[1];
+          const std::size_t n = std::min({piece, size - at, space.size()});
+          std::memcpy(space.data(), bytes.data() + at, n);
+          reader.filled(n);
+          at += n;
+          frame = reader.next_frame().value();
+          ASSERT_EQ(frame.has_value(), at == size);
+          if (!frame) {
+            EXPECT_EQ(reader.length_of_unfinished(), size);
+          }
+        }
+        EXPECT_EQ(static_cast<const void*>(frame->data()), place) << size << " in pieces of " << piece;
+        EXPECT_TRUE(std::equal(frame->begin(), frame->end(), bytes.begin(), bytes.end()));
+        reader.release(*frame);
+      }
+      EXPECT_EQ(reader.bytes_copied(), 0u) << size << " in pieces of " << piece;
+    }
+  }
+}
+
+TEST(FrameReader, WhatIsCopied_IsNoMoreThanTheReadAheadAFrame) {
+  Bytes stream;
+  constexpr std::size_t kFrames = 20;
+  for (std::size_t i = 0; i < kFrames; ++i) {
+    const Bytes frame = test::TestFrame(i, i % 2 == 0 ? 1 << 20 : 5120).contiguous();
+    stream.insert(stream.end(), frame.begin(), frame.end());
+  }
+  FrameReader reader({});
+  ASSERT_EQ(read_all(reader, stream, 1000000).size(), kFrames);
+  EXPECT_GT(reader.bytes_copied(), 0u);
+  EXPECT_LE(reader.bytes_copied(), kFrames * 16384);
 }
 
 TEST(FrameReader, UnfinishedFrame_IsCounted) {

@@ -15,7 +15,7 @@ namespace terrace::transport::test {
 
 using Bytes = std::vector<std::byte>;
 
-class Pipe final : public Connection {
+class Pipe : public Connection {
  public:
   std::deque<Bytes> sent;   // whole frames, or whatever send() was given
   bool takes_all = true;    // false: kSent waits for confirm()

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -142,6 +144,82 @@ TEST_F(Tcp, InterruptedWait_GoesOn) {
   EXPECT_FALSE(wait(*server_.connection, 30ms)) << "a signal is nothing to say";
   ::ualarm(0, 0);
   ::sigaction(SIGALRM, &before, nullptr);
+}
+
+template <class Value>
+Value option_of(Connection& connection, int level, int name) {
+  Value value{};
+  socklen_t bytes = sizeof value;
+  EXPECT_EQ(::getsockopt(connection.wait_fd(), level, name, &value, &bytes), 0);
+  return value;
+}
+
+TEST_F(Tcp, Pace_IsTheSocketsUntilItIsTakenBack) {
+  const auto rate = [&] { return option_of<std::uint64_t>(*server_.connection, SOL_SOCKET, SO_MAX_PACING_RATE); };
+  const auto low_water = [&] { return option_of<unsigned>(*server_.connection, IPPROTO_TCP, TCP_NOTSENT_LOWAT); };
+  const unsigned systems = low_water();
+  EXPECT_EQ(rate(), ~std::uint64_t{0});
+  server_->set_pace(std::uint64_t{6} << 30);  // more than 32 bits hold
+  EXPECT_EQ(rate(), std::uint64_t{6} << 30);
+  EXPECT_LE(low_water(), 65536u);
+  EXPECT_GT(low_water(), 0u);
+  server_->set_pace(0);
+  EXPECT_EQ(rate(), ~std::uint64_t{0});
+  EXPECT_EQ(low_water(), systems);
+}
+
+TEST_F(Tcp, SentProgress_CountsWhatThePeerConfirmed) {
+  const auto frame = TestFrame(1, 4096);
+  ASSERT_TRUE(server_->send(frame.parts()).ok());
+  std::vector<std::byte> got(4096);
+  ASSERT_TRUE(raw_.read(got, std::chrono::seconds(5)));
+  ASSERT_TRUE(pump({&server_}, [&] {
+    const auto progress = server_->sent_progress();
+    return progress && progress->confirmed_bytes >= 4096;
+  }));
+  server_->close();
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.closed; }));
+  EXPECT_FALSE(server_->sent_progress().has_value());
+  server_->set_pace(1000);  // has no effect, and does no harm
+}
+
+// A decode batch and its reply, one at a time as in a step: what the system read is what the caller gets.
+TEST_F(Tcp, FramesOfADecodeStep_AreNotCopied) {
+  constexpr std::size_t kReply = 15 << 10;
+  const auto batch = TestFrame(1, 5 << 10).contiguous();
+  const TestFrame reply(2, kReply);
+  std::vector<std::byte> got(kReply);
+  for (std::size_t i = 1; i <= 20; ++i) {
+    raw_.write(batch);
+    ASSERT_TRUE(pump({&server_}, [&] { return server_.received == i; }));
+    ASSERT_TRUE(server_->send(reply.parts()).ok());
+    ASSERT_TRUE(pump({&server_}, [&] { return server_.sent.size() == i; }));
+    ASSERT_TRUE(raw_.read(got, std::chrono::seconds(5)));
+  }
+  EXPECT_EQ(server_->stats().bytes_copied, 0u);
+  // Of one that does not fit the read-ahead its beginning is.
+  raw_.write(TestFrame(3, 64 << 10).contiguous());
+  ASSERT_TRUE(pump({&server_}, [&] { return server_.received == 21; }));
+  EXPECT_GT(server_->stats().bytes_copied, 0u);
+  EXPECT_LE(server_->stats().bytes_copied, 16384u);
+}
+
+// Root may ask for it; whoever may not is told, and gets no connection that does without.
+TEST(TcpBusyPoll, IsTheSocketsOfBothEnds_OrRefusedByName) {
+  using namespace std::chrono_literals;
+  TcpTransport transport;
+  const Options options{.busy_poll = 37us};
+  const auto listener = transport.listen("127.0.0.1:0", options);
+  if (!listener.ok()) {
+    EXPECT_EQ(listener.error().code(), ErrorCode::kIo);
+    EXPECT_THAT(listener.error().text(), HasSubstr("CAP_NET_ADMIN"));
+    EXPECT_NE(::geteuid(), 0u) << listener.error().text();
+    return;
+  }
+  const auto client = transport.connect((*listener)->address(), options, 5s);
+  ASSERT_TRUE(client.ok()) << client.error().text();
+  const auto server = accept_one(**listener);
+  for (Connection* end : {client->get(), server.get()}) EXPECT_EQ(option_of<int>(*end, SOL_SOCKET, SO_BUSY_POLL), 37);
 }
 
 TEST(TcpConnect, SilentPeer_EndsAtTheDeadline) {

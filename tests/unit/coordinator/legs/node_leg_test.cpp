@@ -117,6 +117,29 @@ TEST_P(NodeLegTest, DecodeAndPromptBatches_EqualLocalExecutor) {
   EXPECT_EQ(leg.state(), LegState::kOk);
 }
 
+// Batches in flight at once go by connections of their own, and are answered there.
+TEST_P(NodeLegTest, SeveralBulkConnections_EachBatchByTheOneThatOwesTheLeast) {
+  node_ = std::make_unique<FakeNode>(*transport_, honest());
+  options_.name = "box1:9000";
+  options_.limits = model().limits();
+  auto latency = open_lane(wire::Lane::kLatency);
+  std::vector<std::unique_ptr<Lane>> bulk;
+  for (int i = 0; i < 3; ++i) bulk.push_back(open_lane(wire::Lane::kBulk));
+  leg_ = std::make_unique<NodeLeg>(options_, std::move(latency), std::move(bulk));
+  const TestBatch first = batch(0, 40, 16, 3, Priority::kPrompt), second = batch(1, 40, 16, 3, Priority::kPrompt);
+  const TestBatch decode = batch(2, 1);
+  const Ticket tickets[] = {*leg_->submit(first.batch), *leg_->submit(second.batch), *leg_->submit(decode.batch)};
+  expect_collected(*leg_, tickets[1], second);
+  expect_collected(*leg_, tickets[2], decode);
+  expect_collected(*leg_, tickets[0], first);
+  std::vector<std::uint64_t> frames;
+  node_->run([&](auto& peers) {
+    for (const auto& peer : peers) frames.push_back(peer->connection().stats().frames_received);
+  });
+  // A hello each, and one batch on all but the last.
+  EXPECT_EQ(frames, (std::vector<std::uint64_t>{2, 2, 2, 1}));
+}
+
 TEST_P(NodeLegTest, SumsAreAddedToWhatIsThere) {
   NodeLeg& leg = start(honest());
   const TestBatch one = batch(1, 4);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "tests/unit/coordinator/legs/fake_node.h"
 #include "tests/unit/coordinator/legs/transports.h"
@@ -53,18 +54,22 @@ class SlabSenderTest : public test::OverTransports {
   void start(FakeNode::Script script) {
     lane_.reset();
     node_ = std::make_unique<FakeNode>(*transport_, std::move(script));
+    lane_ = open(0);
+  }
+  std::unique_ptr<Lane> open(std::uint32_t socket_index) {
     LaneOptions options;
     options.node = "box1:9000";
     options.data_address = node_->address();
     options.lane = wire::Lane::kWeights;
+    options.socket_index = socket_index;
     options.session = 5;
     options.largest_frame = 1 << 20;
     auto lane = Lane::open(*transport_, options);
     TERRACE_CHECK(lane.ok(), "a lane opens");
-    lane_ = std::move(*lane);
+    return std::move(*lane);
   }
   SlabSender sender(std::chrono::milliseconds stall = 60s) {
-    return SlabSender(*lane_, model().shapes(), model().lookup(), share_, stall);
+    return SlabSender({lane_.get()}, model().shapes(), model().lookup(), share_, stall);
   }
   Error failure(std::span<const LayerExperts> wanted, std::chrono::milliseconds stall = 60s) {
     SlabSender sending = sender(stall);
@@ -73,7 +78,8 @@ class SlabSenderTest : public test::OverTransports {
   }
 
   std::vector<LayerExperts> share_{{0, {0, 3, 7}}, {2, {1}}};
-  std::map<Id, Bytes> received_;  // the node's thread, then ours when all has come
+  std::map<const Peer*, std::uint32_t> sockets_;  // the node's thread
+  std::map<Id, Bytes> received_;                  // the node's thread, then ours when all has come
   std::unique_ptr<FakeNode> node_;
   std::unique_ptr<Lane> lane_;
 };
@@ -108,6 +114,40 @@ TEST_P(SlabSenderTest, EveryByteArrivesInOrder_WhateverTheNodeTakesAtOnce) {
     for (const auto& [id, bytes] : received_)
       EXPECT_EQ(bytes, slab_of(id.first, static_cast<std::uint16_t>(id.second))) << id.first << ", " << id.second;
   }
+}
+
+// Each connection has a slab of its own under way: a slab's pieces never change it.
+TEST_P(SlabSenderTest, SeveralConnections_EachSlabByOneOfThem) {
+  std::map<Id, std::uint32_t> socket_of;
+  start([&, kept = keep({.largest_frame = 2000, .credit_bytes = 8000, .credit_frames = 4})](Peer& peer,
+                                                                                            const wire::Frame& frame) {
+    if (frame.header.type == wire::FrameType::kHello) sockets_[&peer] = wire::read_hello(frame)->socket_index;
+    if (frame.header.type == wire::FrameType::kSlab) {
+      const auto piece = wire::read_slab_piece(frame);
+      ASSERT_TRUE(piece.ok());
+      const auto [at, is_new] = socket_of.try_emplace({piece->piece.layer, piece->piece.expert}, sockets_.at(&peer));
+      EXPECT_EQ(at->second, sockets_.at(&peer)) << "a slab came by two connections";
+    }
+    kept(peer, frame);
+  });
+  const std::unique_ptr<Lane> second = open(1);
+  SlabSender sending({lane_.get(), second.get()}, model().shapes(), model().lookup(), share_, 60s);
+  std::uint64_t told = 0;
+  const Status sent = sending.send(share_, [&](std::uint64_t bytes) { told += bytes; });
+  ASSERT_TRUE(sent.ok()) << sent.error().text();
+  const Status taken = sending.wait_for_credit();
+  ASSERT_TRUE(taken.ok()) << taken.error().text();
+  node_.reset();  // joins its thread
+  std::uint64_t bytes = 0;
+  std::set<std::uint32_t> used;
+  for (const auto& [id, slab] : received_) {
+    EXPECT_EQ(slab, slab_of(id.first, static_cast<std::uint16_t>(id.second))) << id.first << ", " << id.second;
+    bytes += slab.size();
+    used.insert(socket_of.at(id));
+  }
+  EXPECT_EQ(received_.size(), 4u);
+  EXPECT_EQ(told, bytes);
+  EXPECT_EQ(used, (std::set<std::uint32_t>{0, 1}));
 }
 
 TEST_P(SlabSenderTest, WantedInTwoMessages_AreBothSent) {
@@ -165,7 +205,7 @@ TEST_P(SlabSenderTest, StoppedWhileTheNodeTakesNothing_Ends) {
     mind_manners(peer, frame, {.largest_frame = 1000, .credit_bytes = 1000, .credit_frames = 1});
   });
   std::stop_source stop;
-  SlabSender sending(*lane_, model().shapes(), model().lookup(), share_, test::kPatience, stop.get_token());
+  SlabSender sending({lane_.get()}, model().shapes(), model().lookup(), share_, test::kPatience, stop.get_token());
   std::thread stopper([&] {
     EXPECT_TRUE(node_->wait_for(wire::FrameType::kSlab, 1));
     stop.request_stop();
@@ -196,7 +236,7 @@ TEST_P(SlabSenderTest, EndsWithPiecesInFlight_TheLaneReadsThemNoMore) {
       return {big->data(), big->data(), big->data()};
     };
     {
-      SlabSender sending(*lane_, shapes, lookup, share, 50ms);
+      SlabSender sending({lane_.get()}, shapes, lookup, share, 50ms);
       const Status status = sending.send(share, [](std::uint64_t) {});
       if (!status.ok()) {
         EXPECT_EQ(status.error().code(), ErrorCode::kDeadline) << status.error().text();

@@ -331,6 +331,58 @@ TEST_F(DataServerTest, SecondConnectionOfALane_RefusedAndTheFirstGoesOn) {
   expect_serves(model_, first, *session);
 }
 
+TEST_F(DataServerTest, SeveralSocketsOfALane_EachServesByItsOwnGrant_AndNoOtherIsTaken) {
+  NodeParts node(model_);
+  node.serve();
+  OpenRequest request = node.open_request();
+  request.limits.sockets = 2;
+  const SessionRef session = node.ready_session(request);
+  const SessionLimits& limits = session->limits();
+  ASSERT_EQ(limits.batch.sockets, 2u);
+  EXPECT_LE(limits.staging_bytes(), node.open()->limits().staging_bytes()) << "more sockets take no more memory";
+  const auto key = [&](wire::Lane lane, std::uint32_t socket) {
+    transport::LinkKey of_socket = node.link_key(*session, lane);
+    of_socket.socket_index = socket;
+    return of_socket;
+  };
+  LaneClient first = node.connect(*session, key(wire::Lane::kBulk, 0));
+  LaneClient second = node.connect(*session, key(wire::Lane::kBulk, 1));
+  for (LaneClient* client : {&first, &second}) {
+    const wire::Welcome welcome = client->greet();
+    EXPECT_EQ(welcome.credit_frames, limits.bulk.frames);
+    EXPECT_EQ(welcome.credit_bytes, limits.bulk.bytes);
+    EXPECT_GE(welcome.largest_frame, limits.largest_batch_frame);
+  }
+  expect_serves(model_, first, *session);
+  expect_serves(model_, second, *session);
+  const auto expect_refused = [&](wire::Lane lane, std::uint32_t socket, const char* why) {
+    LaneClient refused = node.connect(*session, key(lane, socket));
+    refused.say_hello();
+    EXPECT_THAT(error_of(refused.receive_answer()).text, HasSubstr(why));
+  };
+  expect_refused(wire::Lane::kBulk, 1, "connected already");
+  expect_refused(wire::Lane::kBulk, 2, "has 2 of it");
+  expect_refused(wire::Lane::kLatency, 1, "has 1 of it");
+  expect_serves(model_, first, *session);
+}
+
+// A connection near its last frame is replaced: a goodbye, then the same lane and socket again.
+TEST_F(DataServerTest, SameSocketAfterAGoodbye_IsTaken) {
+  NodeParts node(model_);
+  node.serve();
+  const SessionRef session = node.ready_session();
+  LaneClient bulk = node.connect(*session, wire::Lane::kBulk);
+  bulk.greet();
+  for (int i = 0; i < 3; ++i) {
+    LaneClient latency = node.connect(*session, wire::Lane::kLatency);
+    latency.greet();
+    expect_serves(model_, latency, *session);
+    latency.send_plain(wire::FrameType::kClose, 0);
+    EXPECT_TRUE(latency.receive_answer().has_value()) << "the node says goodbye, too";
+  }
+  expect_serves(model_, bulk, *session);
+}
+
 TEST_F(DataServerTest, MuteConnection_DroppedAtItsDeadline) {
   NodeSettings settings;
   settings.data.hello_timeout = std::chrono::milliseconds(50);

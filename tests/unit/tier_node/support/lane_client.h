@@ -46,7 +46,8 @@ class LaneClient {
       : connection_(must(transport.connect(address, {.key = &key}, kPatience))),
         id_(key.session),
         largest_frame_(largest_frame),
-        lane_(static_cast<wire::Lane>(key.lane)) {}
+        lane_(static_cast<wire::Lane>(key.lane)),
+        socket_index_(key.socket_index) {}
 
   void set_session(std::uint64_t id) { id_ = id; }
   void set_largest_frame(std::uint64_t bytes) { largest_frame_ = bytes; }
@@ -63,6 +64,7 @@ class LaneClient {
     builder_.begin(header(wire::FrameType::kHello));
     wire::Hello hello;
     hello.largest_frame = largest_frame_;
+    hello.socket_index = socket_index_;
     wire::add_hello(builder_, hello);
     send();
   }
@@ -190,6 +192,7 @@ class LaneClient {
   std::uint64_t id_;
   std::uint64_t largest_frame_;
   wire::Lane lane_;
+  std::uint32_t socket_index_;
   std::uint64_t sequence_ = 1;
   std::uint64_t credit_frames_ = 0, credit_bytes_ = 0;
   bool closed_ = false;

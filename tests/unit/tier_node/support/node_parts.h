@@ -154,8 +154,9 @@ class NodeParts {
     }
   }
   // Opened, reserved, everything in epoch 1.
-  SessionRef ready_session() {
-    SessionRef session = open();
+  SessionRef ready_session() { return ready_session(open_request()); }
+  SessionRef ready_session(OpenRequest request) {
+    SessionRef session = must(sessions_->open(std::move(request))).session;
     must(sessions_->reserve(*session, {model_.all_slab_bytes(), 0, 0}, kGoOn));
     assign(session, 1, model_.everything());
     return session;

@@ -1,0 +1,100 @@
+// How fast bulk and weights may leave while decode steps live, so that a decode batch does not wait behind them in the
+// queue of a card or a switch (docs/wire.md 7): at most kPacedShare of what the link was measured to take. Shared by
+// the coordinator's lanes and the node's connections.
+//
+// The measure is the system's: bytes confirmed by the peer over the time in which any were on their way, of stretches
+// of at least kStretch in which nothing was paced. Before the first one nothing is known, and nothing paced.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "common/transport/connection.h"
+
+namespace terrace::transport {
+
+inline constexpr double kPacedShare = 0.8;
+
+// Whether decode steps are under way in this process. Any thread.
+class DecodeActivity {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // A layer's batch follows the one before it sooner, in all but very slow models; those wait for other things.
+  static constexpr std::chrono::milliseconds kLives{200};
+
+  // A decode batch is sent, or has come.
+  void seen(TimePoint now) { last_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
+  bool live(TimePoint now) const {
+    const TimePoint::duration last(last_.load(std::memory_order_relaxed));
+    return last.count() != 0 && now.time_since_epoch() - last < kLives;
+  }
+
+ private:
+  std::atomic<TimePoint::rep> last_ = 0;
+};
+
+// The link to one peer, which several paced connections share. Any thread.
+class LinkRate {
+ public:
+  using TimePoint = DecodeActivity::TimePoint;
+  // A connection that sent nothing for so long leaves its part to the others.
+  static constexpr std::chrono::milliseconds kSends{100};
+
+  // Bytes a second; 0: not measured.
+  std::uint64_t measured() const { return measured_.load(std::memory_order_relaxed); }
+  // The most counts: less is what others took of the link.
+  void add(std::uint64_t bytes_per_second);
+  // A further connection's place among them.
+  std::size_t join() { return n_joined_.fetch_add(1, std::memory_order_relaxed) % last_sent_.size(); }
+  void sent(std::size_t place, TimePoint now) {
+    last_sent_[place].store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  // Connections that send now, at least one.
+  unsigned senders(TimePoint now) const;
+  // What a connection was last given; 0: none is paced, or none was since the last step ended.
+  std::uint64_t pace() const { return pace_.load(std::memory_order_relaxed); }
+  void set_pace(std::uint64_t bytes_per_second) { pace_.store(bytes_per_second, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> measured_ = 0;
+  std::atomic<std::uint64_t> pace_ = 0;
+  std::atomic<std::size_t> n_joined_ = 0;
+  std::array<std::atomic<TimePoint::rep>, 16> last_sent_{};  // more connections than a session has
+};
+
+// One connection's end of it. The connection's owner.
+class Pacer {
+ public:
+  static constexpr std::uint64_t kStretch = std::uint64_t{4} << 20;
+
+  // Both are borrowed.
+  Pacer(const DecodeActivity& decode, LinkRate& rate) : decode_(decode), rate_(rate), place_(rate.join()) {}
+
+  // To be called while the connection sends, and once in a while when it does not: a look at its counters, now and then
+  // a system call.
+  void follow(Connection& connection, LinkRate::TimePoint now);
+  // Another connection stands in the place of the one before, without a pace.
+  void start_again();
+
+ private:
+  void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
+
+  // Of an unpaced stretch.
+  struct Stretch {
+    SentProgress from;
+    std::uint64_t until = 0;  // bytes sent
+    unsigned senders = 1;
+  };
+  const DecodeActivity& decode_;
+  LinkRate& rate_;
+  const std::size_t place_;
+  std::uint64_t pace_ = 0;
+  std::uint64_t sent_ = 0;  // bytes, when last looked at
+  std::optional<Stretch> stretch_;
+};
+
+}  // namespace terrace::transport

@@ -1,0 +1,423 @@
+// What a node's links cost, every term of it, printed and compared with what bounds it (docs/performance.md):
+//
+//   packing        int64 sums packed and unpacked, GB/s of a core
+//   round trip     a decode batch to a node in this process and its reply, 5 KB out and 15 KB back, the experts next to
+//                  nothing to compute; beside it the same bytes sent to and fro over the same transport and nothing
+//                  else
+//   two nodes      the same batch to two nodes at once
+//   --node H:P     instead: a node that runs elsewhere. Weights sent to it, sealed and verified there; round trips of
+//                  decode batches with and without weights on the way. tests/bench/links.sh makes the links.
+//
+//   ninja -C build/release terrace-bench-round-trips terrace-random-model
+//   build/release/tests/terrace-bench-round-trips [--plain] [--trips N]
+//   build/release/tests/terrace-bench-round-trips --node HOST:PORT --model FILE [--secret-file F] [--sockets N]
+//
+// Ratios are judged (exit 1) on a machine with at least four cores, where nobody waits for the other's core.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/security/credentials.h"
+#include "common/threads/cpus.h"
+#include "common/transport/tcp/tcp.h"
+#include "common/wire/pack.h"
+#include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/legs/node_session.h"
+#include "tests/contract/sealed_transport.h"
+#include "tests/e2e/support/gate_parts.h"
+#include "tests/e2e/support/node_in_process.h"
+#include "tests/e2e/support/random_model.h"
+
+namespace terrace {
+namespace {
+
+using test::must;
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  bool seal = true;
+  std::size_t trips = 5000;
+  std::string node;  // empty: nodes in this process
+  std::string model;
+  std::string secret_file;
+  std::uint32_t sockets = 1;
+};
+
+struct Times {
+  std::vector<double> us;
+  double at(double share) {
+    std::sort(us.begin(), us.end());
+    return us[std::min(us.size() - 1, static_cast<std::size_t>(share * static_cast<double>(us.size())))];
+  }
+};
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// `trip` until it has been made so often, a tenth of that before for nothing.
+template <class Trip>
+Times time_trips(std::size_t trips, Trip trip) {
+  for (std::size_t i = 0; i < trips / 10; ++i) trip();
+  Times times;
+  times.us.reserve(trips);
+  for (std::size_t i = 0; i < trips; ++i) {
+    const auto start = Clock::now();
+    trip();
+    times.us.push_back(us_since(start));
+  }
+  return times;
+}
+
+Waiting waiting_here() { return must(choose_cpus(cpus_of_this_machine(), {})).waiting; }
+
+// Of ratios, whether each is what it should be.
+class Judge {
+ public:
+  explicit Judge(bool judges) : judges_(judges) {}
+  void ratio(const char* what, double value, double most) {
+    const bool fine = value <= most;
+    fmt::print("  {:<52} {:6.2f}   at most {:.2f}: {}\n", what, value, most,
+               fine      ? "yes"
+               : judges_ ? "NO"
+                         : "no (not judged here)");
+    ok_ = ok_ && (fine || !judges_);
+  }
+  int exit_code() const { return ok_ ? 0 : 1; }
+
+ private:
+  bool judges_;
+  bool ok_ = true;
+};
+
+// ---- packing --------------------------------------------------------------------------------------------------------
+
+// Sums as ordinary models have them: blocks of 3 bytes, and of 4.
+void bench_packing() {
+  constexpr std::size_t kWidth = 4096, kRows = 64;
+  for (const int bits : {22, 30}) {
+    std::vector<std::int64_t> sums(kRows * kWidth), back(kRows * kWidth);
+    std::uint64_t state = 4711;
+    for (std::int64_t& value : sums) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      value = static_cast<std::int64_t>(state) >> (64 - bits);
+    }
+    const std::size_t widest = wire::widest_packed_bytes(kWidth);
+    std::vector<std::byte> packed(kRows * widest);
+    std::array<std::size_t, kRows> bytes{};
+    Times pack = time_trips(200, [&] {
+      for (std::size_t row = 0; row < kRows; ++row)
+        bytes[row] = wire::pack_row({sums.data() + row * kWidth, kWidth}, packed.data() + row * widest);
+    });
+    Times unpack = time_trips(200, [&] {
+      for (std::size_t row = 0; row < kRows; ++row)
+        (void)must(
+            wire::unpack_add_row({packed.data() + row * widest, bytes[row]}, {back.data() + row * kWidth, kWidth}));
+    });
+    Times check = time_trips(200, [&] {
+      for (std::size_t row = 0; row < kRows; ++row)
+        (void)must(wire::check_packed_row({packed.data() + row * widest, bytes[row]}, kWidth));
+    });
+    const double gigabytes = static_cast<double>(sums.size() * sizeof(std::int64_t)) / 1e9;
+    fmt::print("packing, {} bytes a value: {:.1f} GB/s of int64; unpacking and adding {:.1f}; checking alone {:.1f}\n",
+               bits / 8 + 1, gigabytes / pack.at(0.5) * 1e6, gigabytes / unpack.at(0.5) * 1e6,
+               gigabytes / check.at(0.5) * 1e6);
+  }
+}
+
+// ---- the same bytes and nothing else
+// ---------------------------------------------------------------------------------
+
+class Echo {
+ public:
+  Echo(transport::Transport& transport, std::size_t out, std::size_t back)
+      : listener_(must(transport.listen("127.0.0.1:0", {}))), request_(frame_of(out)), reply_(frame_of(back)) {
+    thread_ = std::thread([this] { serve(); });
+    client_ = must(transport.connect(listener_->address(), {}, std::chrono::seconds(10)));
+  }
+  ~Echo() {
+    client_->close();
+    thread_.join();
+  }
+  void trip(Waiting waiting) {
+    send(*client_, request_);
+    const auto start = Clock::now();
+    while (!received(*client_))
+      if (waiting == Waiting::kBlock || Clock::now() - start > kSpinTime)
+        (void)transport::wait(*client_, std::chrono::milliseconds(200));
+  }
+
+ private:
+  static std::vector<std::byte> frame_of(std::size_t bytes) {
+    std::vector<std::byte> body(bytes - wire::kHeaderBytes - 2 * wire::kSectionHeaderBytes, std::byte{0x5a});
+    wire::FrameBuilder builder;
+    builder.begin({.type = wire::FrameType::kSlab});
+    builder.add(wire::SectionTag::kSlabBytes, 0, body);
+    std::vector<std::byte> frame;
+    for (const auto part : builder.finish()) frame.insert(frame.end(), part.begin(), part.end());
+    return frame;
+  }
+  static void send(transport::Connection& connection, const std::vector<std::byte>& frame) {
+    const std::span<const std::byte> part(frame);
+    (void)must(connection.send({&part, 1}));
+  }
+  static bool received(transport::Connection& connection) {
+    std::array<transport::Event, 4> events;
+    bool got = false;
+    for (const transport::Event& event : std::span(events).first(connection.poll(events))) {
+      if (event.kind != transport::Event::Kind::kReceived) continue;
+      connection.release(event.frame);
+      got = true;
+    }
+    return got;
+  }
+  void serve() {
+    std::unique_ptr<transport::Connection> peer;
+    while (!peer) peer = must(listener_->accept());
+    while (peer->wait_fd() >= 0) {
+      if (received(*peer)) send(*peer, reply_);
+      (void)transport::wait(*peer, std::chrono::milliseconds(200));
+    }
+  }
+
+  std::unique_ptr<transport::Listener> listener_;
+  const std::vector<std::byte> request_, reply_;
+  std::unique_ptr<transport::Connection> client_;
+  std::thread thread_;
+};
+
+// ---- batches
+// ---------------------------------------------------------------------------------------------------------
+
+// One row for one expert of a layer, as a decode step has it.
+class DecodeBatch {
+ public:
+  DecodeBatch(const test::GateModel& model, std::uint32_t layer, std::uint16_t expert)
+      : d_model_(model.manifest.d_model), shift_(model.manifest.shift), pair_{0, expert, 1.0f}, sums_(d_model_) {
+    const kernels::ExpertKernels& kernels = model.kernels[layer];
+    std::vector<float> row(d_model_);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(static_cast<int>(i * 37 % 255) - 127) / 64;
+    rows_.resize(row_bytes(kernels.gate_class(), d_model_));
+    model.ops.quantize_row(kernels.gate_class(), row.data(), d_model_, rows_.data());
+    batch_.epoch = 1;
+    batch_.layer = layer;
+    batch_.gate_rows = batch_.up_rows = {kernels.gate_class(), rows_.data(), rows_.size()};
+    batch_.n_rows = 1;
+    batch_.pairs = {&pair_, 1};
+    batch_.ranges = {&range_, 1};
+  }
+  legs::Ticket submit(legs::NodeLeg& leg) { return must(leg.submit(batch_)); }
+  void collect(legs::NodeLeg& leg, legs::Ticket ticket) {
+    const Status collected = leg.collect(ticket, {sums_.data(), d_model_, shift_}, failed_);
+    if (!collected.ok()) throw std::runtime_error(collected.error().text());
+  }
+
+ private:
+  const std::size_t d_model_;
+  const int shift_;
+  const kernels::Pair pair_;
+  const legs::RowRange range_{0, 1};
+  std::vector<std::byte> rows_;
+  std::vector<std::int64_t> sums_;
+  std::array<std::uint8_t, 1> failed_{};
+  legs::LegBatch batch_;
+};
+
+struct OpenedNode {
+  std::unique_ptr<legs::NodeSession> session;
+  double share_seconds = 0;
+};
+
+OpenedNode open_node(const std::string& address, transport::Transport& transport, const legs::SessionModel& model,
+                     const legs::NodeSessionOptions& options, const legs::OwnerTable& owners,
+                     const std::shared_ptr<security::Credentials>& credentials = {}) {
+  OpenedNode node;
+  node.session = must(
+      legs::NodeSession::open(must(legs::make_grpc_node_control(address, {}, credentials)), transport, model, options));
+  std::optional<Clock::time_point> start;  // the node has said what it wants; before, it set memory aside
+  const Status taken = node.session->take_share(owners, 1, [&](const legs::ShareProgress&) {
+    if (!start) start = Clock::now();
+  });
+  if (!taken.ok()) throw std::runtime_error(taken.error().text());
+  if (start) node.share_seconds = us_since(*start) / 1e6;
+  return node;
+}
+
+// Rows of 5,112 bytes, replies of 3.05 bytes a value; a hidden layer of 32 values is next to nothing to compute.
+test::RandomModel next_to_nothing() {
+  return {.layers = 1, .d_model = 4544, .experts = 8, .ff = 32, .type = "q8_0", .context = 64};
+}
+
+int bench_here(const Arguments& arguments) {
+  bench_packing();
+  const unsigned cores = std::thread::hardware_concurrency();
+  const Waiting waiting = waiting_here();
+  Judge judge(cores >= 4);
+  const test::TempDir dir;
+  test::make_random_model(next_to_nothing(), dir / "model.gguf");
+  const test::GateModel model(dir / "model.gguf");
+  const legs::SessionModel session_model = model.session_model(model.kernels);
+  transport::TcpTransport tcp;
+  auto proving = transport::test::proving(tcp);
+  node::LimitOptions limits;
+  limits.seal = arguments.seal;
+  test::NodeInProcess first(tcp, limits, waiting), second(tcp, limits, waiting);
+  legs::NodeSessionOptions options;
+  options.waiting = waiting;
+  options.seal = arguments.seal;
+  const auto open = [&](const std::string& address) {
+    return open_node(address, proving, session_model, options, model.share({address}, "host=0-3," + address + "=4-7"))
+        .session;
+  };
+  const auto one = open(first.address()), other = open(second.address());
+  DecodeBatch batch(model, 0, 4), beside(model, 0, 5);
+
+  const legs::LegCounters before = one->leg().counters();
+  Times trip = time_trips(arguments.trips, [&] { batch.collect(one->leg(), batch.submit(one->leg())); });
+  const legs::LegCounters done = one->leg().counters() - before;
+  const double n = static_cast<double>(done.batches);
+  const double out = static_cast<double>(done.bytes_sent) / n, back = static_cast<double>(done.bytes_received) / n;
+  const double compute = static_cast<double>(done.compute_us) / n;
+
+  transport::test::KeyedTransport keyed(
+      transport::test::borrowed(tcp),
+      transport::test::test_link(arguments.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
+  // As long on the link as the batch and its reply: tags come on top.
+  const std::size_t tag = arguments.seal ? wire::kSealBytes : 0;
+  Echo echo(keyed, static_cast<std::size_t>(out) - tag, static_cast<std::size_t>(back) - tag);
+  Times bare = time_trips(arguments.trips, [&] { echo.trip(waiting); });
+  Times both = time_trips(arguments.trips, [&] {
+    const legs::Ticket mine = batch.submit(one->leg());
+    const legs::Ticket its = beside.submit(other->leg());
+    batch.collect(one->leg(), mine);
+    beside.collect(other->leg(), its);
+  });
+
+  fmt::print("round trip of a decode batch, {}, {} cores, waits {}, {} trips; {:.0f} bytes out, {:.0f} back\n",
+             arguments.seal ? "sealed" : "plain", cores, name(waiting), arguments.trips, out, back);
+  fmt::print("  {:<24} {:>9} {:>9} {:>9}\n", "us", "p50", "p99", "p99.9");
+  const auto row = [](const char* what, Times& times) {
+    fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
+  };
+  row("the bytes alone", bare);
+  row("a batch to one node", trip);
+  row("a batch to each of two", both);
+  fmt::print("  of it the node computed  {:9.1f}\n", compute);
+  judge.ratio("batch without computing / the bytes alone, p50", (trip.at(0.5) - compute) / bare.at(0.5), 1.3);
+  judge.ratio("batch without computing / the bytes alone, p99", (trip.at(0.99) - compute) / bare.at(0.99), 1.5);
+  judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
+  return judge.exit_code();
+}
+
+// ---- a node elsewhere
+// ------------------------------------------------------------------------------------------------
+
+// Weights, in a thread of its own, until it is told to end.
+class Weights {
+ public:
+  Weights(legs::NodeSession& session, const legs::OwnerTable& owners)
+      : thread_([this, &session, &owners] {
+          constexpr std::uint64_t kAtOnce = std::uint64_t{32} << 20;
+          for (; !stop_; bytes_ += kAtOnce) (void)must(session.measure_weights_rate(owners, 1, kAtOnce));
+        }) {}
+  ~Weights() {
+    stop_ = true;
+    thread_.join();
+  }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  std::atomic<std::uint64_t> bytes_ = 0;
+  std::thread thread_;
+};
+
+int bench_there(const Arguments& arguments) {
+  const test::GateModel model(arguments.model);
+  const legs::SessionModel session_model = model.session_model(model.kernels);
+  transport::SealedTransport transport(std::make_shared<transport::TcpTransport>());
+  security::SecurityOptions secure;
+  secure.secret_file = arguments.secret_file;
+  const auto credentials =
+      arguments.secret_file.empty()
+          ? nullptr
+          : must(security::Credentials::load(secure, security::Role::kCoordinator, Logger::silent()));
+  legs::NodeSessionOptions options;
+  options.waiting = waiting_here();
+  options.seal = credentials != nullptr && arguments.seal;
+  options.sockets = arguments.sockets;
+  options.decode = std::make_shared<transport::DecodeActivity>();
+  const legs::OwnerTable owners =
+      model.share({arguments.node}, fmt::format("{}=0-{}", arguments.node, model.experts.n_experts - 1));
+  const OpenedNode decoding = open_node(arguments.node, transport, session_model, options, owners, credentials);
+  const double sent = static_cast<double>(decoding.session->leg().counters().weight_bytes_sent);
+  fmt::print("weights: {:.0f} MB in {:.2f} s, {:.1f} MB/s, {}, verified by the node, {} connections\n", sent / 1e6,
+             decoding.share_seconds, sent / 1e6 / decoding.share_seconds, options.seal ? "sealed" : "plain",
+             decoding.session->sockets());
+
+  DecodeBatch batch(model, 0, 1);
+  const auto trip = [&] { batch.collect(decoding.session->leg(), batch.submit(decoding.session->leg())); };
+  Times alone = time_trips(arguments.trips, trip);
+  // Of another session, as it is when a node comes back; what it sends is there already.
+  const OpenedNode loading = open_node(arguments.node, transport, session_model, options, owners, credentials);
+  const double unpaced = must(loading.session->measure_weights_rate(owners, 1, std::uint64_t{64} << 20));
+  Weights weights(*loading.session, owners);
+  const auto start = Clock::now();
+  const std::uint64_t before = weights.bytes();
+  Times with = time_trips(arguments.trips, trip);
+  const double seconds = us_since(start) / 1e6;
+  fmt::print("decode batches, us: alone p50 {:.1f}, p99 {:.1f}; with weights on the way p50 {:.1f}, p99 {:.1f}\n",
+             alone.at(0.5), alone.at(0.99), with.at(0.5), with.at(0.99));
+  fmt::print("weights meanwhile {:.1f} MB/s of {:.1f} without a step; link measured {:.1f} MB/s, pace {:.1f}\n",
+             static_cast<double>(weights.bytes() - before) / 1e6 / seconds, unpaced / 1e6,
+             static_cast<double>(loading.session->link_rate().measured()) / 1e6,
+             static_cast<double>(loading.session->link_rate().pace()) / 1e6);
+  Judge judge(std::thread::hardware_concurrency() >= 4);
+  judge.ratio("decode batches with weights / without, p99", with.at(0.99) / alone.at(0.99), 1.5);
+  return judge.exit_code();
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const auto value = [&] {
+      if (++i == argc) throw std::runtime_error(flag + " needs a value");
+      return std::string(argv[i]);
+    };
+    if (flag == "--plain")
+      arguments.seal = false;
+    else if (flag == "--trips")
+      arguments.trips = std::max(10ul, std::stoul(value()));
+    else if (flag == "--node")
+      arguments.node = value();
+    else if (flag == "--model")
+      arguments.model = value();
+    else if (flag == "--secret-file")
+      arguments.secret_file = value();
+    else if (flag == "--sockets")
+      arguments.sockets = static_cast<std::uint32_t>(std::stoul(value()));
+    else
+      throw std::runtime_error("unknown flag " + flag);
+  }
+  return arguments.node.empty() ? bench_here(arguments) : bench_there(arguments);
+}
+
+}  // namespace
+}  // namespace terrace
+
+int main(int argc, char** argv) {
+  try {
+    return terrace::run(argc, argv);
+  } catch (const std::exception& thrown) {
+    fmt::print(stderr, "terrace-bench-round-trips: {}\n", thrown.what());
+    return 2;
+  }
+}

@@ -1,0 +1,143 @@
+#include "common/transport/pacing.h"
+
+#include <gtest/gtest.h>
+
+#include "common/transport/link_options.h"
+#include "tests/unit/common/transport/pipe.h"
+
+namespace terrace::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kRate = 100'000'000;  // bytes a second that a link takes
+
+// A connection of which a test says what it sent and what was confirmed, and that notes its pace.
+class Told final : public test::Pipe {
+ public:
+  void send_at(std::uint64_t bytes, std::uint64_t bytes_per_second) {
+    sent_bytes += bytes;
+    progress.confirmed_bytes += bytes;
+    progress.busy += std::chrono::microseconds(bytes * 1'000'000 / bytes_per_second);
+  }
+  void set_pace(std::uint64_t bytes_per_second) override { paces.push_back(bytes_per_second); }
+  std::optional<SentProgress> sent_progress() const override { return progress; }
+  TransportStats stats() const override { return {.bytes_sent = sent_bytes}; }
+
+  std::uint64_t sent_bytes = 0;
+  SentProgress progress;
+  std::vector<std::uint64_t> paces;
+};
+
+class Pacing : public testing::Test {
+ protected:
+  // The connection sends so much, and its owner looks after each part of it.
+  void send(Told& connection, Pacer& pacer, std::uint64_t bytes, std::uint64_t rate) {
+    constexpr std::uint64_t kPart = 1 << 20;
+    for (std::uint64_t sent = 0; sent < bytes; sent += kPart) {
+      connection.send_at(kPart, rate);
+      now_ += std::chrono::nanoseconds(kPart * 1'000'000'000 / rate);
+      pacer.follow(connection, now_);
+    }
+  }
+
+  DecodeActivity decode_;
+  LinkRate rate_;
+  Told bulk_, weights_;
+  LinkRate::TimePoint now_{1h};
+};
+
+TEST_F(Pacing, WhileStepsLive_FourFifthsOfWhatWasMeasured_ElseNone) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 4 * Pacer::kStretch, kRate);
+  EXPECT_NEAR(static_cast<double>(rate_.measured()), kRate, kRate * 0.001);
+  EXPECT_TRUE(weights_.paces.empty()) << "no step was seen";
+  decode_.seen(now_);
+  pacer.follow(weights_, now_);
+  ASSERT_EQ(weights_.paces.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(weights_.paces[0]), 0.8 * kRate, kRate * 0.001);
+  EXPECT_EQ(rate_.pace(), weights_.paces[0]);
+  pacer.follow(weights_, now_ + DecodeActivity::kLives / 2);
+  EXPECT_EQ(weights_.paces.size(), 1u) << "set once";
+  now_ += DecodeActivity::kLives;
+  pacer.follow(weights_, now_);
+  ASSERT_EQ(weights_.paces.size(), 2u);
+  EXPECT_EQ(weights_.paces[1], 0u);
+  EXPECT_EQ(rate_.pace(), 0u);
+}
+
+TEST_F(Pacing, NothingMeasured_NothingPaced) {
+  Pacer pacer(decode_, rate_);
+  decode_.seen(now_);
+  send(weights_, pacer, Pacer::kStretch / 2, kRate);
+  EXPECT_EQ(rate_.measured(), 0u);
+  EXPECT_TRUE(weights_.paces.empty());
+}
+
+// What others took, or the pace itself, is no measure of the link.
+TEST_F(Pacing, OfSeveralMeasuresTheMostCounts_AndNoneIsTakenWhilePaced) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 5 * Pacer::kStretch, kRate);
+  const std::uint64_t measured = rate_.measured();
+  send(weights_, pacer, 5 * Pacer::kStretch, kRate / 3);
+  EXPECT_EQ(rate_.measured(), measured);
+  decode_.seen(now_);
+  pacer.follow(weights_, now_);
+  for (int i = 0; i < 4; ++i) {
+    decode_.seen(now_);
+    send(weights_, pacer, 8 * Pacer::kStretch, 5 * kRate);
+  }
+  EXPECT_EQ(rate_.measured(), measured);
+}
+
+TEST_F(Pacing, ConnectionsThatSendAtOnce_ShareIt) {
+  Pacer bulk(decode_, rate_), weights(decode_, rate_);
+  send(weights_, weights, 4 * Pacer::kStretch, kRate);
+  decode_.seen(now_);
+  bulk_.send_at(1000, kRate);
+  bulk.follow(bulk_, now_);
+  weights_.send_at(1000, kRate);
+  weights.follow(weights_, now_);
+  ASSERT_FALSE(bulk_.paces.empty());
+  ASSERT_FALSE(weights_.paces.empty());
+  EXPECT_LE(bulk_.paces.back() + weights_.paces.back(), static_cast<std::uint64_t>(kRate * 0.801));
+  // Bulk is silent: its part is the other's, as soon as that looks again.
+  now_ += LinkRate::kSends;
+  decode_.seen(now_);
+  weights_.send_at(1000, kRate);
+  weights.follow(weights_, now_);
+  EXPECT_NEAR(static_cast<double>(weights_.paces.back()), 0.8 * kRate, kRate * 0.001);
+}
+
+// Together they take the link: each sees half of it.
+TEST_F(Pacing, ConnectionsThatSendAtOnce_MeasureTheLinkTogether) {
+  Pacer bulk(decode_, rate_), weights(decode_, rate_);
+  for (int i = 0; i < 40; ++i) {
+    send(bulk_, bulk, 1 << 20, kRate / 2);
+    send(weights_, weights, 1 << 20, kRate / 2);
+  }
+  EXPECT_NEAR(static_cast<double>(rate_.measured()), kRate, kRate * 0.01);
+}
+
+TEST_F(Pacing, AnotherConnectionInItsPlace_IsPacedTo) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 4 * Pacer::kStretch, kRate);
+  decode_.seen(now_);
+  pacer.follow(weights_, now_);
+  Told fresh;
+  pacer.start_again();
+  pacer.follow(fresh, now_);
+  ASSERT_EQ(fresh.paces.size(), 1u);
+  EXPECT_EQ(fresh.paces[0], weights_.paces.back());
+}
+
+TEST(BusyPoll, WhereWaitsBlock_RefusedByName) {
+  EXPECT_TRUE(check_busy_poll(0, Waiting::kBlock).ok());
+  EXPECT_TRUE(check_busy_poll(20, Waiting::kSpinThenPark).ok());
+  const Status refused = check_busy_poll(20, Waiting::kBlock);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().text().find("--busy-poll 20"), std::string::npos) << refused.error().text();
+}
+
+}  // namespace
+}  // namespace terrace::transport
