@@ -58,6 +58,8 @@ class Dispatcher final : public RoutedExperts {
   void begin_step() override;
   std::uint64_t step() const override { return step_; }
   std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
+  std::span<const kernels::SlabView> slabs_on_card() override;
+  void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows) override;
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   // Moves bytes of nodes' batches; for own legs to call between slices.
@@ -105,6 +107,7 @@ class Dispatcher final : public RoutedExperts {
 
   // submit()
   void adopt(std::shared_ptr<const Epoch> next);
+  void find_card();
   Account& account_of(const Leg& leg);
   void quantise(const RoutedRows& routed);
   void take_row_memory();
@@ -154,6 +157,7 @@ class Dispatcher final : public RoutedExperts {
 
   std::shared_ptr<const Epoch> epoch_;  // of the step
   bool has_nodes_ = false;
+  LegWork* all_on_card_ = nullptr;  // the one leg that owns experts, where it is a card
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;
   std::shared_ptr<RowMemory> rows_;          // the layer's
