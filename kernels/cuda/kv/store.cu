@@ -1,7 +1,7 @@
-#include "kernels/cuda/kv/kv.h"
+#include "kernels/cuda/kv/store.cuh"
 
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/kv/store.cuh"
+#include "kernels/cuda/kv/kv.h"
 
 namespace terrace::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "kernels/cuda/combine/combine.h"
-
 #include "kernels/cuda/combine/fixed.cuh"
+
+#include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/device/launch.h"
 
 namespace terrace::kernels::cuda {

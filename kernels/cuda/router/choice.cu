@@ -1,8 +1,8 @@
 // A warp to a row: with a few hundred experts one warp's shuffles are quicker than a block's barriers.
-#include "kernels/cuda/router/router.h"
+#include "kernels/cuda/router/choice.cuh"
 
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/router/choice.cuh"
+#include "kernels/cuda/router/router.h"
 
 namespace terrace::kernels::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Where words come from (quantised here, or rows from elsewhere) and what form they go to are two choices of two.
 #include "kernels/cuda/activations/quantize.cuh"
 
+#include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/device/launch.h"
 
 namespace terrace::kernels::cuda {
