@@ -26,7 +26,7 @@ constexpr unsigned kSeed = 4177;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr ActivationClass kClasses[] = {ActivationClass::kF32, ActivationClass::kA8x32, ActivationClass::kA8x256};
 
-class TrunkOps : public test::CardTest {
+class CardTrunkOps : public test::CardTest {
  protected:
   std::vector<float> random(std::size_t n, float scale = 1.0f) {
     std::normal_distribution<float> bell(0.0f, scale);
@@ -51,7 +51,7 @@ class TrunkOps : public test::CardTest {
   std::mt19937 rng_{kSeed};
 };
 
-TEST_F(TrunkOps, Residual_EqualsAddNormAndQuantise) {
+TEST_F(CardTrunkOps, Residual_EqualsAddNormAndQuantise) {
   for (const std::uint32_t n : {256u, 768u, 2048u, 4096u}) {
     for (const std::uint32_t n_rows : {1u, 5u}) {
       const auto x = random(n_rows * n), delta = random(n_rows * n), w = random(n);
@@ -80,7 +80,7 @@ TEST_F(TrunkOps, Residual_EqualsAddNormAndQuantise) {
   }
 }
 
-TEST_F(TrunkOps, Residual_OfExpertsAndOfSums_EqualsTheFixedPointSum) {
+TEST_F(CardTrunkOps, Residual_OfExpertsAndOfSums_EqualsTheFixedPointSum) {
   constexpr std::uint32_t kRows = 3, kTopK = 8, n = 2048, kPairs = kRows * kTopK;
   const auto x = random(kRows * n), out = random(kPairs * n), weights = random(kPairs);
   std::vector<std::int32_t> slots(kPairs);
@@ -116,7 +116,7 @@ TEST_F(TrunkOps, Residual_OfExpertsAndOfSums_EqualsTheFixedPointSum) {
   }
 }
 
-TEST_F(TrunkOps, Residual_NotesTheFirstFailureOfARow) {
+TEST_F(CardTrunkOps, Residual_NotesTheFirstFailureOfARow) {
   constexpr std::uint32_t n = 256, kRows = 4;
   auto delta = random(kRows * n);
   delta[n + 17] = kNaN;
@@ -143,7 +143,7 @@ TEST_F(TrunkOps, Residual_NotesTheFirstFailureOfARow) {
   EXPECT_THAT(download(args.failures, kRows), ElementsAre(kNoFailure, 8, 7, 3));
 }
 
-TEST_F(TrunkOps, FinishHeads_EqualsNormRopeAndAppend) {
+TEST_F(CardTrunkOps, FinishHeads_EqualsNormRopeAndAppend) {
   constexpr std::uint32_t kRows = 3, kHeads = 8, kKvHeads = 2, kDim = 128, kBlocks = 4;
   for (const KvType type : {KvType::kF16, KvType::kF32}) {
     const auto q = random(kRows * kHeads * kDim), k = random(kRows * kKvHeads * kDim),
@@ -208,7 +208,7 @@ TEST_F(TrunkOps, FinishHeads_EqualsNormRopeAndAppend) {
 }
 
 // Which pairs an expert has, whatever their order.
-TEST_F(TrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
+TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
   constexpr std::uint32_t kExperts = 128, kTopK = 8;
   for (const std::uint32_t n_rows : {1u, 3u, 8u, 9u, 100u}) {
     const std::uint32_t n_pairs = n_rows * kTopK, n_groups = std::min(n_pairs, kExperts);
@@ -269,7 +269,7 @@ TEST_F(TrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
   }
 }
 
-TEST_F(TrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNotesTheRow) {
+TEST_F(CardTrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNotesTheRow) {
   auto logits = random(2 * 16);
   logits[16 + 3] = kNaN;
   ChooseArgs args;
@@ -286,7 +286,7 @@ TEST_F(TrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNotesThe
   EXPECT_THAT(download(args.ids + 3, 3), ElementsAre(0, 1, 2));
 }
 
-TEST_F(TrunkOps, ExpertRows_EqualsSiluAndQuantise) {
+TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {
   constexpr std::uint32_t kPairs = 5;
   for (const std::uint32_t n : {256u, 768u, 2048u}) {
     for (const ActivationClass activation : kClasses) {
@@ -314,7 +314,7 @@ TEST_F(TrunkOps, ExpertRows_EqualsSiluAndQuantise) {
   }
 }
 
-TEST_F(TrunkOps, AttentionToRows_EqualsAttentionAndQuantise) {
+TEST_F(CardTrunkOps, AttentionToRows_EqualsAttentionAndQuantise) {
   constexpr std::uint32_t kRows = 3, kHeads = 8, kDim = 64, kKeys = 600, kBlocks = (kKeys + 31) / 32;
   constexpr std::uint32_t kWidth = kHeads * kDim;
   std::vector<std::uint32_t> table(kBlocks);
