@@ -1,6 +1,8 @@
 // A thread block to a row, which lies in shared memory from the addition to the quantised forms.
 #include <cooperative_groups.h>
 
+#include <utility>
+
 #include "kernels/cuda/activations/quantize.cuh"
 #include "kernels/cuda/combine/fixed.cuh"
 #include "kernels/cuda/device/overlap.cuh"
@@ -121,6 +123,7 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   __shared__ float shared_r;
   const auto cluster = cooperative_groups::this_cluster();
   const std::uint32_t part = args.n / kClusterBlocks, first = cluster.block_rank() * part;
+  auto all_began = cluster.barrier_arrive();
   let_next_begin();
   float w[kOwnWeights];
 #pragma unroll
@@ -134,6 +137,7 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   const bool adds = args.delta != nullptr || args.sums != nullptr || args.experts.out != nullptr;
   const ToFixed to_fixed(args.shift);
   bool finite = true, good = true;
+  cluster.barrier_wait(std::move(all_began));  // nobody's shared memory is written before its thread block runs
   for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads) {
     const float value = added(args, x[i], row, i, to_fixed, good);
     if (adds) x[i] = value;
