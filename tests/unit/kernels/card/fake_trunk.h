@@ -1,6 +1,9 @@
 // A card's trunk for tests: the scalar operations over host memory, row by row, blocks of the cache by number.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
