@@ -154,6 +154,7 @@ struct Engine::Parts {
   void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
+  void tell_trunk(const Placement& placement, const std::string& name);
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
@@ -241,6 +242,18 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   return session;
 }
 
+void Engine::Parts::tell_trunk(const Placement& placement, const std::string& name) {
+  const std::string size = format_size(placement.card_dense_bytes);
+  if (placement.trunk.on_card)
+    return notes.print("{}: the trunk too, {}, with a cache of {} positions", name, size,
+                       placement.trunk.on_card->max_kv_blocks * kernels::kKvBlockPositions);
+  notes.print("{}: the trunk stays on the CPU: {}", name, placement.off_card->text());
+  if (placement.card_dense_bytes > 0)
+    notes.print("{}: the trunk's dense matrices too, {}", name, size);
+  else
+    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", name);
+}
+
 // The card's memory was taken when the placement was made; here it is filled.
 Status Engine::Parts::open_card(Placement& placement) {
   card = std::move(placement.card);
@@ -259,10 +272,7 @@ Status Engine::Parts::open_card(Placement& placement) {
   notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
               format_size(bytes),
               format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
-  if (placement.card_dense_bytes > 0)
-    notes.print("{}: the trunk's dense matrices too, {}", card_leg->name(), format_size(placement.card_dense_bytes));
-  else
-    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", card_leg->name());
+  tell_trunk(placement, card_leg->name());
   legs.push_back(std::move(card_leg));
   return {};
 }

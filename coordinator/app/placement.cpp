@@ -62,12 +62,40 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   return trunk;
 }
 
+// What of the trunk a card takes.
+struct TrunkPart {
+  std::uint64_t bytes = 0;        // the first of its slab memory
+  std::uint64_t cache_bytes = 0;  // of those
+  std::optional<Error> off_card;
+};
+
+// The whole of it, or else the dense matrices, or else nothing; what `options` then say is noted there.
+Result<TrunkPart> give_trunk(const gguf::File& file, kernels::ExpertCard& card, const arch::ModelInfo& info,
+                             arch::TrunkOptions& options) {
+  TrunkPart part;
+  const auto on_card = [&]() -> Result<planner::TrunkOnCard> {
+    TERRACE_ASSIGN_OR_RETURN(const kernels::CardTrunkModel model, arch::card_model(file, options));
+    return planner::trunk_on(card, model, info, options);
+  }();
+  if (on_card.ok()) {
+    part.bytes = on_card->bytes;
+    part.cache_bytes = on_card->cache_bytes;
+    options.on_card = on_card->limits;
+  } else {
+    part.off_card = on_card.error();
+    part.bytes = planner::dense_bytes_on(card, info);
+  }
+  if (part.bytes > 0) options.card = &card;
+  options.card_memory = card.slab_memory().first(part.bytes);
+  return part;
+}
+
 Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
                                       std::size_t n_threads) {
   planner::HostInput host;
   for (const gguf::TensorInfo& tensor : file.tensors()) host.dense_bytes += tensor.bytes;
   host.dense_bytes -= placement.experts.total_bytes();
-  host.cache_bytes = planner::cache_bytes(placement.info, options.context);
+  if (!placement.trunk.on_card) host.cache_bytes = planner::cache_bytes(placement.info, options.context);
   host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, options.batch) +
                        planner::executor_scratch_bytes(placement.kernels, n_threads);
   if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
@@ -101,12 +129,10 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   }
   legs::OwnerTable share = std::move(owners.table);
   legs::OwnerTable with_card = share;
-  std::uint64_t dense = 0;
+  TrunkPart part;
   if (card) {
-    dense = planner::dense_bytes_on(*card, info);
-    with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - dense, *kernels);
-    if (dense > 0) trunk.card = card.get();
-    trunk.card_memory = card->slab_memory().first(dense);
+    TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *card, info, trunk));
+    with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - part.bytes, *kernels);
   }
   Placement placement{.experts = std::move(experts),
                       .trunk = trunk,
@@ -115,7 +141,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .nodes = std::move(owners.nodes),
                       .credentials = {},
                       .card = std::move(card),
-                      .card_dense_bytes = dense,
+                      .card_dense_bytes = part.bytes,
+                      .off_card = std::move(part.off_card),
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},
@@ -136,11 +163,11 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .range_rows = legs::kPromptRangeRows,
                            .sockets = options.sockets,
                            .host = {}};
-  if (placement.card) input.card = planner::describe(*placement.card, dense);
+  if (placement.card) input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
   // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
-  if (options.streams > 1) placement.trunk.cache_bytes = placement.memory.room_for_cache;
+  if (options.streams > 1 && !placement.trunk.on_card) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct Placement {
   std::vector<std::string> nodes;                      // of --node, or of the plan file
   std::shared_ptr<security::Credentials> credentials;  // for the links to them; null: none, on loopback
   std::unique_ptr<kernels::ExpertCard> card;           // of --gpu: opened, its memory taken; else null
-  std::uint64_t card_dense_bytes = 0;                  // of it, the first for the trunk's dense matrices
+  std::uint64_t card_dense_bytes = 0;                  // of it, the first for the trunk, or its dense matrices
+  std::optional<Error> off_card;                       // why the card has not the whole trunk
   legs::OwnerTable share;                              // host and nodes, as the options or the plan say it
   legs::OwnerTable owners;                             // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]

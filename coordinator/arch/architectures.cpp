@@ -11,7 +11,7 @@ namespace terrace::arch {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"qwen3moe", qwen3moe::describe, qwen3moe::make_trunk, qwen3moe::dense_groups},
+    {"qwen3moe", qwen3moe::describe, qwen3moe::make_trunk, qwen3moe::dense_groups, qwen3moe::card_model},
 };
 
 Result<const Architecture*> architecture_of(const gguf::File& file) {
@@ -43,6 +43,11 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
 Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(file));
   return architecture->dense_groups(file, options);
+}
+
+Result<kernels::CardTrunkModel> card_model(const gguf::File& file, const TrunkOptions& options) {
+  TERRACE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(file));
+  return architecture->card_model(file, options);
 }
 
 }  // namespace terrace::arch

@@ -12,6 +12,7 @@
 #include "coordinator/arch/trunk.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/routed_experts.h"
+#include "kernels/card/card_trunk.h"
 
 namespace terrace::arch {
 
@@ -21,6 +22,7 @@ struct Architecture {
   Result<std::unique_ptr<Trunk>> (*make_trunk)(const gguf::File& file, const TrunkOptions& options,
                                                legs::RoutedExperts& experts, Parallel& parallel) = nullptr;
   Result<DenseGroups> (*dense_groups)(const gguf::File& file, const TrunkOptions& options) = nullptr;
+  Result<kernels::CardTrunkModel> (*card_model)(const gguf::File& file, const TrunkOptions& options) = nullptr;
 };
 
 std::span<const Architecture> architectures();
@@ -36,5 +38,9 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
 
 // The matrices of that trunk, as it multiplies with them. Errors as describe().
 Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options);
+
+// What a card is told of that trunk; borrows the file's mapping. kUnsupported: a card has no kernels for an option (the
+// text names it). Other errors as describe().
+Result<kernels::CardTrunkModel> card_model(const gguf::File& file, const TrunkOptions& options);
 
 }  // namespace terrace::arch

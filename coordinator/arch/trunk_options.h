@@ -42,6 +42,8 @@ struct TrunkOptions {
   // card_bytes() at least; null: here. Both are borrowed.
   kernels::ExpertCard* card = nullptr;
   std::span<std::byte> card_memory = {};
+  // Set: the card computes the whole trunk, and its part of the memory is of trunk_bytes().
+  std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
 };
 
 // Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts.

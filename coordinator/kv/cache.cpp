@@ -31,19 +31,21 @@ void CacheShape::clear_beyond(std::span<std::byte> block, std::size_t positions)
   }
 }
 
-Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks)
+Cache::Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks,
+             BlockPool* pool)
     : shape_(shape),
       context_(context),
       key_bytes_(kKvBlockPositions * shape.key_dim * kernels::bytes(shape.type)),
       head_bytes_(key_bytes_ + kKvBlockPositions * shape.value_dim * kernels::bytes(shape.type)),
       max_blocks_(max_blocks),
+      pool_(pool),
       streams_(max_streams) {
   TERRACE_CHECK(shape.key_dim % 8 == 0 && shape.value_dim % 8 == 0, "head dimensions are multiples of 8");
 }
 
 Cache::~Cache() {
   for (Stream& stream : streams_) keep_blocks(stream, 0);
-  for (Block* block : spare_) ::operator delete(block, kBlockAlignment);
+  for (Block* block : spare_) free_block(block);
 }
 
 Result<std::uint32_t> Cache::open() {
@@ -94,7 +96,7 @@ void Cache::hold(Stream& stream, Block* block) {
 void Cache::let_go(const Stream& stream, Block* block) {
   if (!stream.resting) wake(*block, false);
   if (--block->holders != 0) return;
-  ::operator delete(block, kBlockAlignment);
+  free_block(block);
   --n_blocks_;
 }
 
@@ -120,7 +122,32 @@ Result<Cache::Block*> Cache::take_block() {
   return block;
 }
 
+Cache::Block* Cache::block_from_pool() {
+  const std::optional<std::uint32_t> number = pool_->take();
+  if (!number) return nullptr;
+  void* memory = ::operator new(sizeof(Block), kBlockAlignment, std::nothrow);
+  if (memory == nullptr) {
+    pool_->give_back(*number);
+    return nullptr;
+  }
+  Block* block = new (memory) Block;
+  block->number = *number;
+  return block;
+}
+
+void Cache::free_block(Block* block) {
+  if (pool_ != nullptr) pool_->give_back(block->number);
+  ::operator delete(block, kBlockAlignment);
+}
+
+Status Cache::copy_block(Block& to, const Block& from) {
+  if (pool_ != nullptr) return pool_->copy(to.number, from.number);
+  std::memcpy(to.data(), from.data(), shape_.block_bytes());
+  return {};
+}
+
 Cache::Block* Cache::block_from_machine() {
+  if (pool_ != nullptr) return block_from_pool();
   void* memory = ::operator new(sizeof(Block) + shape_.block_bytes(), kBlockAlignment, std::nothrow);
   return memory == nullptr ? nullptr : new (memory) Block;
 }
@@ -142,7 +169,11 @@ Status Cache::own_last_block(Stream& stream) {
   Block*& last = stream.blocks[stream.length / kKvBlockPositions];
   if (last->holders == 1) return {};
   TERRACE_ASSIGN_OR_RETURN(Block* const copy, take_block());
-  std::memcpy(copy->data(), last->data(), shape_.block_bytes());
+  if (const Status copied = copy_block(*copy, *last); !copied.ok()) {
+    free_block(copy);
+    --n_blocks_;
+    return copied;
+  }
   copy->steps = last->steps;
   copy->holders = 1;
   if (!stream.resting) wake(*copy, true);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,19 +43,33 @@ struct HeadBlock {
   std::byte* v = nullptr;
 };
 
+// Blocks that lie elsewhere than in host memory, by number: a card's. One owner thread, the cache's.
+class BlockPool {
+ public:
+  virtual ~BlockPool() = default;
+  // Empty: all are taken.
+  virtual std::optional<std::uint32_t> take() = 0;
+  virtual void give_back(std::uint32_t block) = 0;
+  // All of `from`, over all layers.
+  virtual Status copy(std::uint32_t to, std::uint32_t from) = 0;
+};
+
 // Of a stream's table at open(): a longer one may move as it grows.
 inline constexpr std::uint32_t kPositionsSetAside = 1u << 20;
 
 class Cache {
  public:
   // context: positions that a stream can hold; max_streams: open at once; max_blocks: of all streams together, 0: as
-  // many as the machine gives. Takes no block yet.
-  Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks = 0);
+  // many as the machine gives. Takes no block yet. pool: where blocks lie, borrowed; null: in host memory.
+  Cache(const CacheShape& shape, std::uint32_t context, std::uint32_t max_streams, std::uint64_t max_blocks = 0,
+        BlockPool* pool = nullptr);
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
 
   const CacheShape& shape() const { return shape_; }
+  // False: blocks lie in a pool, and what gives addresses (block(), bases(), stored(), room()) is not for this cache.
+  bool in_host_memory() const { return pool_ == nullptr; }
   std::uint32_t context() const { return context_; }
   std::uint32_t max_streams() const { return static_cast<std::uint32_t>(streams_.size()); }
   std::uint64_t max_blocks() const { return max_blocks_; }
@@ -97,6 +112,8 @@ class Cache {
   HeadBlock block(std::uint32_t stream, std::uint32_t position, std::uint32_t layer, std::uint32_t kv_head) const {
     return head_of(streams_[stream].blocks[position / kernels::kKvBlockPositions]->data(), layer, kv_head);
   }
+  // The number in its pool of the stream's i-th block, which was reserved.
+  std::uint32_t block_number(std::uint32_t stream, std::size_t i) const { return streams_[stream].blocks[i]->number; }
   // Blocks that hold positions [0, positions).
   static std::size_t blocks_for(std::uint64_t positions) {
     return static_cast<std::size_t>((positions + kernels::kKvBlockPositions - 1) / kernels::kKvBlockPositions);
@@ -115,12 +132,14 @@ class Cache {
   }
 
  private:
-  // Lies before the bytes it is about.
+  // Lies before the bytes it is about, or alone where those lie in a pool.
   struct alignas(64) Block {
     std::uint32_t holders = 0;                                    // streams
     std::uint32_t awake = 0;                                      // of them, not resting
+    std::uint32_t number = 0;                                     // in its pool
     std::array<std::uint64_t, kernels::kKvBlockPositions> steps;  // in which each stored position was computed
     std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+    const std::byte* data() const { return reinterpret_cast<const std::byte*>(this + 1); }
   };
   static constexpr std::align_val_t kBlockAlignment{64};
   struct Stream {
@@ -135,6 +154,9 @@ class Cache {
     return {k, k + key_bytes_};
   }
   Block* block_from_machine();
+  Block* block_from_pool();
+  void free_block(Block* block);
+  Status copy_block(Block& to, const Block& from);
   Result<Block*> take_block();
   void hold(Stream& stream, Block* block);
   void let_go(const Stream& stream, Block* block);
@@ -147,6 +169,7 @@ class Cache {
   std::size_t key_bytes_;   // of K of one head of one block
   std::size_t head_bytes_;  // of K and V
   std::uint64_t max_blocks_;
+  BlockPool* pool_;
   std::uint64_t n_blocks_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t n_awake_ = 0;  // blocks that a stream holds which is not resting

@@ -115,9 +115,36 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
   }
   for (Flight& flight : flights_) flight.work = seats;
   std::swap(epoch_, next);
+  find_card();
   if (next == nullptr) return;
   const std::lock_guard lock(mutex_);
   retired_.push_back(std::move(next));
+}
+
+// ---- a card that holds everything -----------------------------------------------------------------------------------
+
+void Dispatcher::find_card() {
+  all_on_card_ = nullptr;
+  std::size_t n_owners = 0;
+  for (std::size_t i = 0; i < work_.size(); ++i) {
+    if (epoch_->owners.n_slabs(i) == 0) continue;
+    ++n_owners;
+    if (!work_[i].leg->slabs_on_card().empty()) all_on_card_ = &work_[i];
+  }
+  if (n_owners != 1) all_on_card_ = nullptr;
+}
+
+std::span<const kernels::SlabView> Dispatcher::slabs_on_card() {
+  if (all_on_card_ == nullptr) return {};
+  return all_on_card_->leg->slabs_on_card();
+}
+
+void Dispatcher::count_on_card(const std::uint16_t* experts, std::uint32_t n_rows) {
+  const std::uint32_t n_layers = first_owners_.n_layers();
+  for (std::uint32_t layer = 0; layer < n_layers; ++layer)
+    for (std::size_t i = 0; i < std::size_t{n_rows} * top_k_; ++i) use_.add(layer, *experts++, 1);
+  all_on_card_->leg->count_on_card(n_layers, n_rows, top_k_);
+  tell_counters(*all_on_card_);
 }
 
 // ---- a layer's batches ----------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class Dispatcher final : public RoutedExperts {
   std::uint64_t step() const override { return step_; }
   std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
   bool computes_elsewhere() const override { return has_nodes_; }
+  std::span<const kernels::SlabView> slabs_on_card() override;
+  void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows) override;
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   Status abandon() override;
@@ -130,6 +132,7 @@ class Dispatcher final : public RoutedExperts {
   // submit()
   Flight& begin_flight(const RoutedRows& routed);
   void adopt(std::shared_ptr<const Epoch> next);
+  void find_card();
   Account& account_of(const Leg& leg);
   void quantise(const RoutedRows& routed, Flight& flight);
   std::shared_ptr<RowMemory> take_row_memory();
@@ -182,6 +185,7 @@ class Dispatcher final : public RoutedExperts {
 
   std::shared_ptr<const Epoch> epoch_;  // of the step
   bool has_nodes_ = false;              // that own experts
+  LegWork* all_on_card_ = nullptr;      // the one leg that owns experts, where it is a card; in flights_[0]
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;
   std::vector<std::uint32_t> expert_start_;  // [n_experts + 1], scratch of sort_pairs()

@@ -39,6 +39,11 @@ class RoutedExperts {
   virtual std::uint64_t uncertain_since() const { return 0; }
   // Of the step that began last: some experts are computed by others, who do so while the caller does something else.
   virtual bool computes_elsewhere() const { return false; }
+  // Every expert of every layer [n_layers, n_experts], where in this step all of them lie in one card's memory: a trunk
+  // on that card then computes them itself and says so afterwards. Else empty. Slabs stay as long as the step.
+  virtual std::span<const kernels::SlabView> slabs_on_card() { return {}; }
+  // The choices [n_layers, n_rows, top_k] that were computed so.
+  virtual void count_on_card(const std::uint16_t* /*experts*/, std::uint32_t /*n_rows*/) {}
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was

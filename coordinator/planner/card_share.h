@@ -1,5 +1,5 @@
-// What this machine's card takes of its work: the trunk's dense matrices first, which every token reads, then the
-// hottest of its experts.
+// What this machine's card takes of its work: the trunk first, or at least its dense matrices, which every token reads,
+// then the hottest of its experts.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,9 @@
 #include <span>
 #include <string>
 
+#include "common/base/result.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/owner_table.h"
 #include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
@@ -20,10 +22,24 @@ struct CardInput {
   std::string description;          // "card 0 (NVIDIA H200)"
   std::uint64_t budget_bytes = 0;   // taken from the card
   std::uint64_t slab_bytes = 0;     // of it, for weights
-  std::uint64_t dense_bytes = 0;    // of those, for the trunk's dense matrices; 0: they are not on the card
+  std::uint64_t dense_bytes = 0;    // of those, for the trunk's matrices and values; 0: they are not on the card
+  std::uint64_t cache_bytes = 0;    // of those, for keys and values; 0: they are not on the card
   std::uint64_t staging_bytes = 0;  // pinned host memory for it
 };
-CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes);
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes = 0);
+
+// Where a card's trunk is to lie.
+struct TrunkOnCard {
+  kernels::CardTrunkLimits limits;
+  std::uint64_t bytes = 0;        // of slab memory
+  std::uint64_t cache_bytes = 0;  // of those
+};
+// The whole trunk, if it leaves at least half of the slab memory to experts. Its cache holds what the streams ask for:
+// a context for each; where that is more than an eighth of the budget, so much, but never less than one context that
+// was asked for (options.context), or 4,096 positions. Errors say why the trunk stays on the CPU: kUnsupported as
+// ExpertCard::trunk_bytes(), kOutOfMemory with the numbers.
+Result<TrunkOnCard> trunk_on(const kernels::ExpertCard& card, const kernels::CardTrunkModel& model,
+                             const arch::ModelInfo& info, const arch::TrunkOptions& options);
 
 // What the trunk's dense matrices take of the card; 0: they do not fit, or one has no kernel there, and stay here.
 std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelInfo& model);

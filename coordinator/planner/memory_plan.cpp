@@ -209,15 +209,17 @@ LegPlan plan_card(const PlanInput& input, const CardInput& card) {
   leg.dense_bytes = card.dense_bytes;
   for (const LayerExperts& layer : share)
     leg.slab_bytes += layer.experts.size() * legs::card_slab_bytes(legs::expert_shape(input.model.layers[layer.layer]));
+  leg.cache_bytes = card.cache_bytes;
   leg.scratch_bytes = card.budget_bytes - card.slab_bytes;
-  leg.needs = leg.slab_bytes + leg.dense_bytes + leg.scratch_bytes;
+  leg.needs = leg.slab_bytes + leg.dense_bytes + leg.cache_bytes + leg.scratch_bytes;
   leg.offers = card.budget_bytes;
   if (leg.slabs == 0 && input.owners.n_slabs(0) > 0)
     leg.refusal = fmt::format(
         "{}: no expert fits into the {} that a budget of {} leaves for them, or the card has no kernel for their "
         "types; "
         "give it more --vram, or leave out --gpu",
-        card.description, format_size(card.slab_bytes - card.dense_bytes), format_size(card.budget_bytes));
+        card.description, format_size(card.slab_bytes - card.dense_bytes - card.cache_bytes),
+        format_size(card.budget_bytes));
   return leg;
 }
 
@@ -252,7 +254,7 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
     plan.room_for_cache =
         std::min(limits.all - (host.needs - host.cache_bytes), limits.taken - host.staging_bytes - host.scratch_bytes);
   }
-  if (host.cache_bytes == 0 && host.fits())
+  if (host.cache_bytes == 0 && host.fits() && !(input.card && input.card->cache_bytes > 0))
     plan.room_for_positions =
         std::min<std::uint64_t>(positions_in(input.info, plan.room_for_cache), input.info.context);
   return plan;

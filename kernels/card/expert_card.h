@@ -14,6 +14,7 @@
 
 #include "common/base/parallel.h"
 #include "common/base/result.h"
+#include "kernels/card/card_trunk.h"
 #include "kernels/executor/executor.h"
 
 namespace terrace::kernels {
@@ -107,6 +108,12 @@ class ExpertCard {
   virtual Result<std::unique_ptr<CardExecutor>> make_executor() = 0;
   virtual Result<std::unique_ptr<CardMultiplier>> make_multiplier() = 0;
   virtual Result<std::unique_ptr<CardWriter>> make_writer() = 0;
+  // What a trunk takes of slab memory: weights, cache, the values of a step. kUnsupported: this card computes no such
+  // trunk; the text names what it has no kernel for.
+  virtual Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const;
+  // The trunk in trunk_bytes() of slab memory, its weights copied there. kInternal: the card failed; names it.
+  virtual Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
+                                                        std::span<std::byte> memory);
 };
 
 }  // namespace terrace::kernels

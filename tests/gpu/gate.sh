@@ -63,20 +63,28 @@ start_node() {
   fail "$name does not listen: $(head -c 400 "$work/$name.log")"
 }
 
-# placements VRAM NODE_VRAM LITTLE_RAM: those of one model; with so much of the card a part of the experts is on the CPU.
+# trunk_on_card NAME
+trunk_on_card() {
+  grep -q "the trunk too" "$work/$1.err" || fail "$1: the trunk is not on the card: $(grep trunk "$work/$1.err")"
+}
+
+# placements VRAM NODE_VRAM LITTLE_RAM TRUNK_VRAM: those of one model; with VRAM of the card a part of the experts is on
+# the CPU, and the trunk too; with TRUNK_VRAM and steps of 64 rows the trunk is on the card and not all of the experts.
 # LITTLE_RAM holds a session and no model: a node that serves all of it with that serves it from its card.
 placements() {
-  local vram=$1 node_vram=$2 little_ram=$3 cpu_node gpu_node
+  local vram=$1 node_vram=$2 little_ram=$3 trunk_vram=$4 cpu_node gpu_node
   generate cpu --batch 512
   generate card --gpu 0 --vram 2G
-  same card && worked card card
-  grep -q "the trunk's dense matrices too" "$work/card.err" || fail "card: the trunk's dense matrices are not on the card"
+  same card && worked card card && trunk_on_card card
   for batch in 1 7 64; do
     generate "card-batch-$batch" --gpu 0 --vram 2G --batch "$batch"
-    same "card-batch-$batch"
+    same "card-batch-$batch" && trunk_on_card "card-batch-$batch"
   done
+  generate trunk-and-host --gpu 0 --vram "$trunk_vram" --batch 64
+  same trunk-and-host && worked trunk-and-host card host && trunk_on_card trunk-and-host
   generate card-and-host --gpu 0 --vram "$vram"
   same card-and-host && worked card-and-host card host
+  grep -q "the trunk stays on the CPU" "$work/card-and-host.err" || fail "card-and-host: the trunk is on the card too"
   start_node cpu-node
   cpu_node=$address
   start_node gpu-node --gpu 0 --vram "$node_vram"
@@ -93,6 +101,8 @@ placements() {
   fi
   generate everywhere --gpu 0 --vram "$node_vram" --node "$cpu_node" --node "$gpu_node"
   same everywhere && worked everywhere card host node
+  generate trunk-everywhere --gpu 0 --vram "$trunk_vram" --batch 64 --node "$cpu_node" --node "$gpu_node"
+  same trunk-everywhere && worked trunk-everywhere card node && trunk_on_card trunk-everywhere
   [ "$(grep -c 'kind:node,state:ok,.*pairs:[1-9]' "$work/everywhere.legs")" = 2 ] || fail "everywhere: a node had no pairs"
   ./terrace status --node "$gpu_node" | sed -n 's/^card/  gpu-node: card/p'
   for pid in "${nodes[@]}"; do kill "$pid"; done
@@ -103,7 +113,7 @@ placements() {
 echo "== gate: the demo model"
 model=$demo all=0-31
 head -c 2600 "$(dirname "$demo")/corpus/fairy_tales.txt" >"$work/prompt"
-placements 16M 6M 48M
+placements 16M 6M 48M 36M
 
 echo "== gate: what is not the same is seen"
 cp "$work/cpu.answer" "$work/kept"
@@ -115,7 +125,7 @@ echo "== gate: random weights"
 model=$work/random.gguf all=0-63
 ./terrace-random-model --arch qwen3moe --layers 8 --d-model 1024 --heads 16 --kv-heads 4 --head-dim 64 --experts 64 \
   --top-k 8 --ff 512 --vocab 32000 --context 4096 --type q4_k_m --seed 7 --out "$model" || fail "no random model"
-placements 256M 96M 320M
+placements 256M 96M 320M 512M
 
 echo "== gate: refusals"
 refused() {

@@ -11,7 +11,7 @@
 set -uo pipefail
 cd "$(dirname "$0")"
 
-tests=(gpu_device_test gpu_ops_test gpu_attention_test gpu_expert_test gpu_executor_test gpu_gemv_test)
+tests=(gpu_device_test gpu_ops_test gpu_attention_test gpu_expert_test gpu_executor_test gpu_trunk_ops_test gpu_gemv_test)
 stage=all
 demo=../../deploy/demo/demo-story-42m-q4_k_m.gguf
 while [ $# -gt 0 ]; do
@@ -82,13 +82,14 @@ run_gate() {
   ./gate.sh "$demo"
 }
 
-# bench_model NAME FLAGS...: terrace bench of the random weights; its rows go to $logs/rows.
+# bench_model NAME WHAT FLAGS...: terrace bench of the random weights; its rows go to $logs/rows.
 bench_model() {
-  local name=$1
-  shift
-  ./terrace bench -m "$model" -p 512 -n 64 -d 512 -r 3 -o json "$@" >"$logs/bench" 2>"$logs/bench.err" ||
+  local name=$1 what=$2
+  shift 2
+  # shellcheck disable=SC2086 # words
+  ./terrace bench -m "$model" $what -r 3 -o json "$@" >"$logs/bench" 2>"$logs/bench.err" ||
     { echo "bench $name failed: $(tail -3 "$logs/bench.err")"; return 1; }
-  grep -h ' loaded at ' "$logs/bench.err"
+  grep -hE ' loaded at |: the trunk ' "$logs/bench.err"
   sed -e 's/^\[//' -e 's/\]$//' "$logs/bench" >>"$logs/rows"
   echo , >>"$logs/rows"
   tr '\n' ' ' <"$logs/bench" |
@@ -98,20 +99,22 @@ bench_model() {
 }
 
 run_bench() {
-  local status=0 node
+  local status=0 node at_512="-p 512 -n 64 -d 512"
   ./terrace_gpu_bench || status=1
+  ./terrace_gpu_trunk_bench || status=1
   model=$logs/random.gguf
   : >"$logs/rows"
   ./terrace-random-model --arch qwen3moe --layers 48 --d-model 2048 --heads 32 --kv-heads 4 --head-dim 128 --experts 128 \
     --top-k 8 --ff 768 --vocab 151936 --context 8192 --type q4_k_m --seed 1 --out "$model" || return 1
-  bench_model cpu || status=1
-  bench_model card --gpu 0 --vram 24G || status=1
-  bench_model card-4-threads --gpu 0 --vram 24G --threads 4 || status=1
-  bench_model half-card --gpu 0 --vram 9G || status=1
+  bench_model cpu "$at_512" || status=1
+  bench_model card "$at_512" --gpu 0 --vram 24G || status=1
+  bench_model card-prompt "-p 4096 -n 0 -d 0" --gpu 0 --vram 24G || status=1
+  bench_model card-4-threads "$at_512" --gpu 0 --vram 24G --threads 4 || status=1
+  bench_model half-card "$at_512" --gpu 0 --vram 9G || status=1
   ./terrace-node --listen 127.0.0.1:0 --model "$model" --gpu 0 --vram 24G 2>"$logs/node" &
   node=$!
   until grep -q '^listening on' "$logs/node" || ! kill -0 "$node" 2>/dev/null; do sleep 0.2; done
-  bench_model gpu-node --node "$(sed -n 's/^listening on //p' "$logs/node")" \
+  bench_model gpu-node "$at_512" --node "$(sed -n 's/^listening on //p' "$logs/node")" \
     --share "$(sed -n 's/^listening on //p' "$logs/node")=0-127" || status=1
   kill "$node" && wait "$node"
   write_record

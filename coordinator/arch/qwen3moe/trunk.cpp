@@ -1,7 +1,5 @@
 #include "coordinator/arch/qwen3moe/trunk.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -12,68 +10,13 @@
 #include "coordinator/arch/parts/polling_parallel.h"
 #include "coordinator/arch/parts/rows.h"
 #include "coordinator/arch/parts/streams.h"
-#include "coordinator/arch/qwen3moe/parameters.h"
-#include "coordinator/arch/qwen3moe/tensors.h"
+#include "coordinator/arch/qwen3moe/card_model.h"
+#include "coordinator/arch/qwen3moe/model.h"
 #include "coordinator/kv/cache.h"
 #include "kernels/cpu/ops/ops.h"
 
 namespace terrace::arch::qwen3moe {
 namespace {
-
-constexpr std::uint32_t kMostRows = 65536;  // a row's number travels as u16
-
-struct Model {
-  Parameters parameters;
-  Tensors tensors;
-  kv::CacheShape cache;
-  ModelInfo info;
-};
-
-Status check_options(const gguf::File& file, const Parameters& p, const TrunkOptions& options) {
-  if (options.context > p.context)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a context of {} positions was asked for; the model has {}", file.path().string(),
-                             options.context, p.context));
-  if (options.max_rows == 0 || options.max_rows > kMostRows)
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("steps of {} rows were asked for; 1 to {} is allowed", options.max_rows, kMostRows));
-  return {};
-}
-
-Result<Model> read_model(const gguf::File& file, const TrunkOptions& options) {
-  Model m;
-  TERRACE_ASSIGN_OR_RETURN(m.parameters, read_parameters(file));
-  TERRACE_RETURN_IF_ERROR(check_options(file, m.parameters, options));
-  TERRACE_ASSIGN_OR_RETURN(m.tensors, bind_tensors(file, m.parameters, options));
-  const Parameters& p = m.parameters;
-  m.cache = {.n_layers = p.n_layers,
-             .n_kv_heads = p.attention.n_kv_heads,
-             .key_dim = p.attention.key_dim,
-             .value_dim = p.attention.value_dim,
-             .type = options.kv};
-  if (options.cache_bytes != 0 && options.cache_bytes < m.cache.block_bytes())
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a cache of {} bytes was asked for; one block of it has {}", file.path().string(),
-                             options.cache_bytes, m.cache.block_bytes()));
-  m.info = {.architecture = "qwen3moe",
-            .n_layers = p.n_layers,
-            .d_model = p.d_model,
-            .vocabulary = m.tensors.vocabulary(),
-            .n_experts = p.n_experts,
-            .top_k = p.top_k,
-            .context = p.context,
-            .kv_bytes_per_position = m.cache.bytes_per_position(),
-            .weight_bytes_per_step = m.tensors.bytes_per_step(p.top_k),
-            .embedding_row_bytes = m.tensors.embedding.row_bytes,
-            .head_bytes = m.tensors.head.bytes(),
-            .expert_bytes = {},
-            .dense_products = {}};
-  for (const Layer& layer : m.tensors.layers) m.info.expert_bytes.push_back(layer.expert_bytes);
-  for (const Matrix* matrix : m.tensors.dense_products())
-    m.info.dense_products.push_back(
-        {matrix->kernels.type, static_cast<std::uint32_t>(matrix->rows), static_cast<std::uint32_t>(matrix->cols)});
-  return m;
-}
 
 // Buffers of a step, [n_rows, ...]: grown to the largest step and kept.
 struct Buffers {
@@ -377,6 +320,7 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
                                           legs::RoutedExperts& experts, Parallel& parallel) {
   TERRACE_ASSIGN_OR_RETURN(Model model, read_model(file, options));
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), options.isa));
+  if (options.on_card) return make_card_trunk(file, std::move(model), options, ops, experts, parallel);
   std::unique_ptr<kernels::CardMultiplier> card;
   if (options.card != nullptr) {
     TERRACE_ASSIGN_OR_RETURN(card, options.card->make_multiplier());

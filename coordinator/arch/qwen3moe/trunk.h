@@ -11,6 +11,7 @@
 #include "coordinator/arch/trunk.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/routed_experts.h"
+#include "kernels/card/card_trunk.h"
 
 namespace terrace::arch::qwen3moe {
 
@@ -24,5 +25,8 @@ Result<std::unique_ptr<Trunk>> make_trunk(const gguf::File& file, const TrunkOpt
 
 // What that trunk multiplies with. Errors as describe().
 Result<DenseGroups> dense_groups(const gguf::File& file, const TrunkOptions& options);
+
+// That trunk for a card. kUnsupported: activations are not quantised. Other errors as describe().
+Result<kernels::CardTrunkModel> card_model(const gguf::File& file, const TrunkOptions& options);
 
 }  // namespace terrace::arch::qwen3moe

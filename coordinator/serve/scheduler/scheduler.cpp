@@ -80,6 +80,7 @@ class ThreadedScheduler final : public Scheduler {
   std::vector<LegStatus> legs_now() const;
   Status check(const Request& request) const;
   Status check_slot(std::uint32_t slot) const;
+  Status check_cache() const;
   Result<std::unique_ptr<Job>> make_job(Request request, std::shared_ptr<Listener> listener) const;
   // Runs fn between two steps and gives what it gave.
   template <class Fn>
@@ -145,6 +146,12 @@ ThreadedScheduler::~ThreadedScheduler() {
 Status ThreadedScheduler::check_slot(std::uint32_t slot) const {
   if (slot < options_.slots) return {};
   return invalid(fmt::format("there is no slot {}; slots are 0 to {}", slot, options_.slots - 1));
+}
+
+Status ThreadedScheduler::check_cache() const {
+  if (parts_.trunk.cache().in_host_memory()) return {};
+  return Error(ErrorCode::kUnsupported,
+               "slots are saved from host memory, and keys and values lie on the card; leave out --gpu to save slots");
 }
 
 Status ThreadedScheduler::check(const Request& request) const {
@@ -265,6 +272,7 @@ auto ThreadedScheduler::between_steps(const Fn& fn) {
 Result<Scheduler::SlotFileResult> ThreadedScheduler::save_slot(std::uint32_t slot, const std::filesystem::path& file) {
   const auto begin = Clock::now();
   TERRACE_RETURN_IF_ERROR(check_slot(slot));
+  TERRACE_RETURN_IF_ERROR(check_cache());
   const std::lock_guard lock(file_mutex_);
   TERRACE_ASSIGN_OR_RETURN(const Sequence sequence, between_steps([&] { return batcher_.snapshot(slot); }));
   const kv::Cache& cache = parts_.trunk.cache();
@@ -287,6 +295,7 @@ Result<Scheduler::SlotFileResult> ThreadedScheduler::restore_slot(std::uint32_t 
                                                                   const std::filesystem::path& path) {
   const auto begin = Clock::now();
   TERRACE_RETURN_IF_ERROR(check_slot(slot));
+  TERRACE_RETURN_IF_ERROR(check_cache());
   const std::lock_guard lock(file_mutex_);
   TERRACE_ASSIGN_OR_RETURN(SlotFile file, SlotFile::open(path, identity(), parts_.trunk.info().vocabulary, context_));
   const auto n_tokens = static_cast<std::uint32_t>(file.tokens().size());

@@ -40,4 +40,16 @@ struct CardRowsArgs {
 // Card rows of rows that were quantised elsewhere.
 Status make_card_rows(const Stream& stream, const CardRowsArgs& args);
 
+// ---- for kernels that quantise what they have just computed --------------------------------------------------------
+
+// Card rows that a launch makes of its values.
+struct CardRowsOut {
+  ActivationClass activation = ActivationClass::kF32;
+  std::byte* rows = nullptr;  // card memory; null: none
+  std::size_t stride = 0;     // as out_stride of quantize_card_rows()
+};
+
+// Where a row's first failure (a value that is not finite) is noted: the lowest code wins, so codes rise with time.
+inline constexpr std::uint32_t kNoFailure = 0xffffffff;  // before a step
+
 }  // namespace terrace::kernels::cuda

@@ -5,7 +5,8 @@
 // two keys and two dimensions: what it reads of q and p then serves twice.
 #include "kernels/cuda/attention/attention.h"
 
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/activations/quantize.cuh"
+#include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/exact_math.h"
 #include "kernels/cuda/lanes.cuh"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint32_t kFewHeads = 2, kManyHeads = 8;  // of one thread block
 constexpr std::uint32_t kPromptRows = 16;               // of a tile
 constexpr std::uint32_t kMaxHeadValues = 1024;
+constexpr std::uint32_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
 
 template <class Stored>
 __device__ __forceinline__ float widened(Stored value) {
@@ -115,8 +117,15 @@ struct Split {
   std::uint32_t split, kv_head, first_head, n_heads;  // first_head and n_heads: of this thread block
   std::uint8_t* shared;
   SharedLayout at;
-  const std::uint32_t* blocks;  // of this split, of the current stream
+  std::uint32_t* blocks;  // shared memory [kSplitBlocks]: of this split, of the current stream
 
+  // Brings the table of the first `n_blocks` blocks of a row's split. All threads, which are done with the one before.
+  __device__ __forceinline__ void look_at(std::uint32_t row, std::uint32_t first_key, std::uint32_t n_blocks) const {
+    const std::uint32_t* table = args.cache.block_tables + std::size_t{args.streams[row]} * args.cache.table_stride +
+                                 first_key / kKvBlockPositions;
+    if (threadIdx.x < n_blocks) blocks[threadIdx.x] = table[threadIdx.x];
+    __syncthreads();
+  }
   static __device__ __forceinline__ std::uint32_t me() { return threadIdx.x % kTeam; }
   __device__ __forceinline__ std::uint8_t* mine() const { return shared + threadIdx.x / kTeam * at.team; }
   __device__ __forceinline__ float* q() const { return reinterpret_cast<float*>(mine()); }         // [head_dim, kHeads]
@@ -140,13 +149,17 @@ struct Split {
     return reinterpret_cast<const Stored*>(shared + at.v) + block * kKvBlockPositions * args.cache.value_dim;
   }
 
-  // Starts the copies of the blocks that hold n_keys keys.
-  __device__ __forceinline__ void stage(std::uint32_t n_keys) const {
-    const std::uint32_t n_blocks = (n_keys + kKvBlockPositions - 1) / kKvBlockPositions;
-    for (std::uint32_t b = 0; b < n_blocks; ++b) {
+  static __device__ __forceinline__ std::uint32_t blocks_of(std::uint32_t n_keys) {
+    return (n_keys + kKvBlockPositions - 1) / kKvBlockPositions;
+  }
+  // Starts the copies of blocks [first, end), K and then V, as a group each: scores wait for the first alone.
+  __device__ __forceinline__ void stage(std::uint32_t first, std::uint32_t end) const {
+    for (std::uint32_t b = first; b < end; ++b)
       copy(k_block(b), in_cache(args.cache.k, b, args.cache.head_dim), args.cache.head_dim);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    for (std::uint32_t b = first; b < end; ++b)
       copy(v_block(b), in_cache(args.cache.v, b, args.cache.value_dim), args.cache.value_dim);
-    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
   }
   __device__ __forceinline__ void copy(const Stored* to, const Stored* from, std::uint32_t width) const {
     constexpr std::uint32_t kValues = 16 / sizeof(Stored);
@@ -230,6 +243,7 @@ struct Split {
         for (std::uint32_t n = 0; n < kStore; ++n) weights.v[n] = exp_exact(s.of[i].v[h + n] - max.v[h + n]);
         *reinterpret_cast<Floats<kStore>*>(p() + (me() * kKeys + i) * kHeads + h) = weights;
       }
+    if constexpr (kStaged) asm volatile("cp.async.wait_group 0;" ::: "memory");  // V
     __syncthreads();
     if (me() >= kHeads * kLanes) return;
     const std::uint32_t h = me() / kLanes, own = me() % kLanes;
@@ -283,7 +297,7 @@ struct Split {
   // n_keys 0: the team only takes part in the barriers.
   __device__ __forceinline__ void run_row(std::uint32_t row, std::uint32_t n_keys) const {
     load_q(row);
-    if constexpr (kStaged) asm volatile("cp.async.wait_all;" ::: "memory");
+    if constexpr (kStaged) asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
     const Scores s = scores(n_keys);
     weigh(row, n_keys, s, largest(s));
@@ -301,6 +315,8 @@ __device__ std::uint32_t keys_in_split(const AttentionArgs& args, std::uint32_t 
 template <class Stored, class C, bool kStaged>
 __global__ void __launch_bounds__(C::kTeam* C::kTeams) attend_split(const AttentionArgs args, std::uint32_t tile_rows) {
   extern __shared__ __align__(16) std::uint8_t shared[];
+  __shared__ std::uint32_t blocks[kSplitBlocks];
+  let_next_begin();
   const std::uint32_t shared_by = args.n_heads / args.cache.n_kv_heads, parts = (shared_by + C::kHeads - 1) / C::kHeads;
   const std::uint32_t kv_head = blockIdx.y / parts, part = blockIdx.y % parts * C::kHeads;
   const std::uint32_t first_key = blockIdx.x * kSplitPositions;
@@ -312,19 +328,32 @@ __global__ void __launch_bounds__(C::kTeam* C::kTeams) attend_split(const Attent
                                   min(C::kHeads, shared_by - part),
                                   shared,
                                   shared_layout<C>(args.cache, kStaged),
-                                  nullptr};
+                                  blocks};
+  std::uint32_t staged = 0;  // blocks of the only row
+  bool looked = false;
+  if (kStaged && args.rows_are_alone && tile_rows == 1) {
+    const std::uint32_t keys = keys_in_split(args, blockIdx.z, first_key);
+    looked = keys > 0;
+    if (looked) {
+      // The block of the row's own key is written by the kernel before this one.
+      const bool has_own = first_key + keys == args.n_keys[blockIdx.z];
+      staged = (has_own ? keys - 1 : keys) / kKvBlockPositions;
+      split.look_at(blockIdx.z, first_key, split.blocks_of(keys));
+      split.stage(0, staged);
+    }
+  }
+  wait_for_previous();
   // Rows of one stream that follow each other share what is staged.
   for (std::uint32_t row = blockIdx.z * tile_rows; row < end;) {
     std::uint32_t last = row, most = keys_in_split(args, row, first_key);
     for (; last + 1 < end && args.streams[last + 1] == args.streams[row]; ++last)
       most = max(most, keys_in_split(args, last + 1, first_key));
-    split.blocks = args.cache.block_tables + std::size_t{args.streams[row]} * args.cache.table_stride +
-                   first_key / kKvBlockPositions;
     if (most == 0) {
       row = last + 1;
       continue;
     }
-    if constexpr (kStaged) split.stage(most);
+    if (!looked) split.look_at(row, first_key, split.blocks_of(most));
+    if constexpr (kStaged) split.stage(staged, split.blocks_of(most));
     for (; row <= last; row += C::kTeams) {
       const std::uint32_t own = row + threadIdx.x / C::kTeam;
       split.run_row(min(own, last), own <= last ? keys_in_split(args, own, first_key) : 0);
@@ -346,21 +375,50 @@ struct Merged {
   }
 };
 
+// The result of (row, head), dimension d.
+__device__ __forceinline__ float merged(const AttentionArgs& args, std::uint32_t row, std::uint32_t head,
+                                        std::uint32_t d) {
+  const std::uint32_t value_dim = args.cache.value_dim;
+  const std::uint32_t n_splits = (args.n_keys[row] + kSplitPositions - 1) / kSplitPositions;
+  const float* from = partial(args, row, head, 0);
+  Merged state{from[value_dim], from[value_dim + 1]};
+  float o = from[d];
+#pragma unroll 4
+  for (std::uint32_t split = 1; split < n_splits; ++split) {
+    from += value_dim + 2;
+    state.merge(o, from[value_dim], from[value_dim + 1], from[d]);
+  }
+  if (args.sinks != nullptr) state.merge(o, args.sinks[head], 1.0f, 0.0f);
+  return o / state.sum;
+}
+
 // Grid: (heads, rows); a thread to a dimension.
 __global__ void merge_splits(const AttentionArgs args) {
+  let_next_begin();
+  wait_for_previous();
   const std::uint32_t head = blockIdx.x, row = blockIdx.y, value_dim = args.cache.value_dim;
-  const std::uint32_t n_splits = (args.n_keys[row] + kSplitPositions - 1) / kSplitPositions;
-  for (std::uint32_t d = threadIdx.x; d < value_dim; d += blockDim.x) {
-    const float* from = partial(args, row, head, 0);
-    Merged state{from[value_dim], from[value_dim + 1]};
-    float o = from[d];
-    for (std::uint32_t split = 1; split < n_splits; ++split) {
-      from += value_dim + 2;
-      state.merge(o, from[value_dim], from[value_dim + 1], from[d]);
-    }
-    if (args.sinks != nullptr) state.merge(o, args.sinks[head], 1.0f, 0.0f);
-    args.out[row * args.out_stride + std::size_t{head} * value_dim + d] = o / state.sum;
+  for (std::uint32_t d = threadIdx.x; d < value_dim; d += blockDim.x)
+    args.out[row * args.out_stride + std::size_t{head} * value_dim + d] = merged(args, row, head, d);
+}
+
+constexpr std::uint32_t kMergedValues = 256;  // of a thread block: blocks of every class divide that
+
+// Grid: (parts of kMergedValues values, rows).
+__global__ void __launch_bounds__(kMergedValues) merge_to_rows(const AttentionArgs args, const AttentionRows rows) {
+  __shared__ float values[kMergedValues];
+  let_next_begin();
+  wait_for_previous();
+  const std::uint32_t n = args.n_heads * args.cache.value_dim, row = blockIdx.y;
+  const std::uint32_t first = blockIdx.x * kMergedValues, i = first + threadIdx.x;
+  bool finite = true;
+  if (i < n) {
+    values[threadIdx.x] = merged(args, row, i / args.cache.value_dim, i % args.cache.value_dim);
+    finite = is_finite(values[threadIdx.x]);
   }
+  finite = __syncthreads_and(finite) != 0;
+  if (!finite && threadIdx.x == 0) atomicMin(rows.failures + row, rows.code);
+  write_card_values(rows.out.activation, values, first, min(kMergedValues, n - first),
+                    rows.out.rows + row * rows.out.stride, n);
 }
 
 bool is_possible(const AttentionArgs& args) {
@@ -382,7 +440,8 @@ namespace {
 
 template <class C>
 bool fits(const Stream& stream, const KvCache& cache) {
-  return shared_layout<C>(cache, true).total <= stream.card().shared_bytes_per_block;
+  return shared_layout<C>(cache, true).total + kSplitBlocks * sizeof(std::uint32_t) <=
+         stream.card().shared_bytes_per_block;
 }
 
 template <class Stored, class C>
@@ -395,7 +454,8 @@ void launch_splits(const Stream& stream, const AttentionArgs& args, std::uint32_
   const auto kernel = staged ? attend_split<Stored, C, true> : attend_split<Stored, C, false>;
   const std::uint32_t shared_bytes = shared_layout<C>(cache, staged).total;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  kernel<<<grid, C::kTeam * C::kTeams, shared_bytes, stream.native()>>>(args, tile_rows);
+  launch_overlapped(overlaps_launches(stream.card()), kernel, grid, C::kTeam * C::kTeams, shared_bytes, stream.native(),
+                    args, tile_rows);
 }
 
 // Few rows: many thread blocks of few heads. Many: tiles of rows that share what is staged.
@@ -410,9 +470,9 @@ void launch_splits(const Stream& stream, const AttentionArgs& args) {
   launch_splits<Stored, WidePromptCrew>(stream, args, kPromptRows);
 }
 
-}  // namespace
-
-Status attend(const Stream& stream, const AttentionArgs& args) {
+// `merge` launches what makes results of the splits.
+template <class Merge>
+Status attend_and_merge(const Stream& stream, const AttentionArgs& args, Merge merge) {
   const KvCache& cache = args.cache;
   const std::initializer_list<LaunchSize> sizes = {{"rows", args.n_rows},          {"heads", args.n_heads},
                                                    {"KV heads", cache.n_kv_heads}, {"head values", cache.head_dim},
@@ -424,8 +484,25 @@ Status attend(const Stream& stream, const AttentionArgs& args) {
   } else {
     launch_splits<float>(stream, args);
   }
-  merge_splits<<<dim3(args.n_heads, args.n_rows), 128, 0, stream.native()>>>(args);
+  merge();
   return after_launch(stream, "attention", sizes);
+}
+
+}  // namespace
+
+Status attend(const Stream& stream, const AttentionArgs& args) {
+  return attend_and_merge(stream, args, [&] {
+    launch_overlapped(overlaps_launches(stream.card()), merge_splits, dim3(args.n_heads, args.n_rows), 128, 0,
+                      stream.native(), args);
+  });
+}
+
+Status attend(const Stream& stream, const AttentionArgs& args, const AttentionRows& rows) {
+  return attend_and_merge(stream, args, [&] {
+    const dim3 grid(divide_up(std::uint64_t{args.n_heads} * args.cache.value_dim, kMergedValues), args.n_rows);
+    launch_overlapped(overlaps_launches(stream.card()), merge_to_rows, grid, kMergedValues, 0, stream.native(), args,
+                      rows);
+  });
 }
 
 }  // namespace terrace::kernels::cuda

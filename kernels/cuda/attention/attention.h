@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "common/base/result.h"
+#include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/kv/kv.h"
 
 namespace terrace::kernels::cuda {
@@ -25,6 +26,9 @@ struct AttentionArgs {
   std::uint32_t n_rows = 0;                // at most 65,535
   std::uint32_t n_heads = 0;               // a multiple of the cache's KV heads; neighbours share one
   std::uint32_t max_keys = 0;              // sizes the launch: a captured step is replayed up to here
+  // No row attends to a key that another row of this step wrote (decoding): all but its last block may then be brought
+  // before the kernels before this one have ended. Streams, n_keys and block tables are older than those.
+  bool rows_are_alone = false;
   float scale = 0;
   const float* sinks = nullptr;  // [n_heads] or null
   float* scratch = nullptr;
@@ -35,5 +39,13 @@ std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_head
 
 // kInvalidArgument: shapes; kInternal: the launch was refused. Both name the sizes.
 Status attend(const Stream& stream, const AttentionArgs& args);
+
+// The same with results as card rows of n_heads * value_dim values, whole blocks of their class; args.out is not used.
+struct AttentionRows {
+  CardRowsOut out;
+  std::uint32_t code = 0;             // a result is not finite
+  std::uint32_t* failures = nullptr;  // [n_rows]
+};
+Status attend(const Stream& stream, const AttentionArgs& args, const AttentionRows& rows);
 
 }  // namespace terrace::kernels::cuda

@@ -14,6 +14,9 @@ namespace terrace::kernels::cuda {
 // The largest second and third dimension of a grid.
 inline constexpr std::uint32_t kMaxGridRows = 65535;
 
+// Architectures from this one on begin a kernel while the one before it ends (overlap.cuh).
+inline constexpr int kOverlapFrom = 9;
+
 constexpr std::uint32_t divide_up(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint32_t>((a + b - 1) / b);
 }

@@ -15,13 +15,9 @@ __device__ __forceinline__ CardRows card_rows(const Tile& tile, std::uint32_t bu
 }
 
 // One row of x a pass: a thread takes (weight row, block), rows fastest, so that a warp reads one x block for its 32
-// weight rows, a broadcast. Grid: (tiles of a matrix, groups).
+// weight rows, a broadcast.
 template <class Type>
-__global__ void __launch_bounds__(256) gemv_blocks(const GemvKernelArgs args) {
-  extern __shared__ __align__(16) std::uint8_t shared[];
-  const GemvGroup group = group_of_block(args);
-  if (group.n == 0) return;
-  const Tile tile{args, group, blockIdx.x << args.plan.log_tile_rows, shared};
+__device__ __forceinline__ void run_blocks(const GemvKernelArgs& args, const Tile& tile) {
   const std::uint32_t n_blocks = args.cols / Type::kValues;
   tile.run([&](std::uint32_t first, std::uint32_t buffer) {
     const CardRows x = card_rows<Type>(tile, buffer);
@@ -32,6 +28,15 @@ __global__ void __launch_bounds__(256) gemv_blocks(const GemvKernelArgs args) {
     __syncthreads();
     tile.add_chunks(first, n_blocks);
   });
+}
+
+// Grid: (tiles of a matrix, groups).
+template <class Type>
+__global__ void __launch_bounds__(256) gemv_blocks(const GemvKernelArgs args) {
+  extern __shared__ __align__(16) std::uint8_t shared[];
+  const GemvGroup group = group_of_block(args);
+  if (group.n == 0) return;
+  run_blocks<Type>(args, {args, group, blockIdx.x << args.plan.log_tile_rows, shared});
 }
 
 // Eight rows of x a pass: a warp takes (16 weight rows, block).

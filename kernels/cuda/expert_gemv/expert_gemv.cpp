@@ -37,14 +37,13 @@ const Row* find(TensorType type) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
-Status launch(const Stream& stream, const GemvArgs& args, const GemvGroup* only) {
-  const Row* row = find(args.type);
-  if (row == nullptr)
-    return Error(ErrorCode::kUnsupported, fmt::format("there is no card kernel for {}", info(args.type).name));
-  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan,
-                           plan_gemv({args.type, row->activation, row->x_sum_values, args.weight_rows, args.cols,
-                                      args.n_groups, args.max_rows},
-                                     {stream.card().multiprocessors, stream.card().shared_bytes_per_block}));
+Result<GemvPlan> plan_for(const Stream& stream, const Row& row, const GemvArgs& args) {
+  return plan_gemv(
+      {args.type, row.activation, row.x_sum_values, args.weight_rows, args.cols, args.n_groups, args.max_rows},
+      {stream.card().multiprocessors, stream.card().shared_bytes_per_block});
+}
+
+GemvKernelArgs kernel_args(const Stream& stream, const GemvArgs& args, const GemvGroup* only, const GemvPlan& plan) {
   GemvKernelArgs kernel{};
   if (only != nullptr) kernel.only = *only;
   kernel.groups = only != nullptr ? nullptr : args.groups;
@@ -58,8 +57,11 @@ Status launch(const Stream& stream, const GemvArgs& args, const GemvGroup* only)
   kernel.cols = args.cols;
   kernel.max_rows = args.max_rows;
   kernel.plan = plan;
-  TERRACE_RETURN_IF_ERROR(before_launch(stream));
-  row->launch(kernel, stream.native());
+  kernel.overlap = stream.card().compute_major >= kOverlapFrom;
+  return kernel;
+}
+
+Status after_gemv(const Stream& stream, const GemvArgs& args, const GemvPlan& plan) {
   return after_launch(stream, "gemv",
                       {{"type", static_cast<std::uint64_t>(args.type)},
                        {"weight rows", args.weight_rows},
@@ -67,6 +69,30 @@ Status launch(const Stream& stream, const GemvArgs& args, const GemvGroup* only)
                        {"groups", args.n_groups},
                        {"rows", args.max_rows},
                        {"shared bytes", plan.shared_bytes}});
+}
+
+Result<const Row*> row_of(TensorType type) {
+  if (const Row* row = find(type)) return row;
+  return Error(ErrorCode::kUnsupported, fmt::format("there is no card kernel for {}", info(type).name));
+}
+
+Status launch(const Stream& stream, const GemvArgs& args, const GemvGroup* only) {
+  TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(args.type));
+  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, args));
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  row->launch(kernel_args(stream, args, only, plan), stream.native());
+  return after_gemv(stream, args, plan);
+}
+
+GemvArgs of_one_group(const GemvArgs& args, const GemvGroup& group) {
+  GemvArgs one = args;
+  one.n_groups = 1;
+  one.max_rows = group.n;
+  return one;
+}
+
+bool goes_together(TensorType type) {
+  return type == TensorType::kQ4_K || type == TensorType::kQ5_K || type == TensorType::kQ6_K;
 }
 
 }  // namespace
@@ -78,10 +104,27 @@ Status expert_gemv(const Stream& stream, const GemvArgs& args) {
 }
 
 Status gemv_one(const Stream& stream, const GemvArgs& args, const GemvGroup& group) {
-  GemvArgs one = args;
-  one.n_groups = 1;
-  one.max_rows = group.n;
-  return launch(stream, one, &group);
+  return launch(stream, of_one_group(args, group), &group);
+}
+
+Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products) {
+  TERRACE_CHECK(products.size() <= kMaxTogether, "more products than one launch takes");
+  GemvSeveralArgs several{};
+  for (const GemvOfMany& product : products) {
+    const GemvArgs one = of_one_group(product.args, product.group);
+    TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(one.type));
+    TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, one));
+    if (!goes_together(one.type) || plan.method != GemvMethod::kBlocks) break;
+    several.types[several.n] = one.type;
+    several.products[several.n++] = kernel_args(stream, one, &product.group, plan);
+  }
+  if (several.n < products.size()) {
+    for (const GemvOfMany& product : products) TERRACE_RETURN_IF_ERROR(gemv_one(stream, product.args, product.group));
+    return {};
+  }
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  launch_gemv_several(several, stream.native());
+  return after_gemv(stream, products[0].args, several.products[0].plan);
 }
 
 bool has_gemv(TensorType type) { return find(type) != nullptr; }

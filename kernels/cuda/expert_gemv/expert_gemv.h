@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/base/result.h"
 #include "common/base/tensor_type.h"
@@ -38,6 +39,15 @@ Status expert_gemv(const Stream& stream, const GemvArgs& args);
 
 // The same for one matrix, given with the call instead of in the card's memory.
 Status gemv_one(const Stream& stream, const GemvArgs& args, const GemvGroup& group);
+
+// Some matrices, each with its group, in as few launches as it takes: one where all of them are Q4_K, Q5_K or Q6_K and
+// rows few. At most kMaxTogether.
+struct GemvOfMany {
+  GemvArgs args;  // groups and n_groups are not used
+  GemvGroup group;
+};
+inline constexpr std::size_t kMaxTogether = 3;
+Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products);
 
 // True if there is a kernel for the type.
 bool has_gemv(TensorType type);

@@ -21,7 +21,18 @@ struct GemvKernelArgs {
   std::uint32_t cols;
   std::uint32_t max_rows;
   GemvPlan plan;
+  bool overlap;  // kernels/cuda/device/overlap.cuh
 };
+
+// Matrices that meet the same rows of x.
+struct GemvSeveralArgs {
+  static constexpr std::uint32_t kMost = 3;
+  GemvKernelArgs products[kMost];
+  TensorType types[kMost];
+  std::uint32_t n;
+};
+// Q4_K, Q5_K and Q6_K by GemvMethod::kBlocks.
+void launch_gemv_several(const GemvSeveralArgs& args, CUstream_st* stream);
 
 // Launches the kernel of one weight type; what went wrong is the launch's own error (device/launch.h).
 using LaunchGemv = void(const GemvKernelArgs& args, CUstream_st* stream);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/expert_gemv/kernel_args.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/weights/card_rows.h"
@@ -146,6 +147,7 @@ struct Tile {
   __device__ __forceinline__ void run(Compute compute) const {
     Copies copies(shared + plan().barrier_offset);
     stage_weights(copies);
+    if (args.groups == nullptr) wait_for_previous();  // else group_of_block() has waited
     stage_x(copies, 0, 0);
     std::uint32_t buffer = 0;
     for (std::uint32_t first = 0; first < group.n; first += plan().pass_rows) {
@@ -165,8 +167,10 @@ struct Tile {
   }
 };
 
-// The block's group, with no more rows than were announced.
+// The block's group, with no more rows than were announced. The kernel's first call.
 __device__ __forceinline__ GemvGroup group_of_block(const GemvKernelArgs& args) {
+  let_next_begin();
+  if (args.groups != nullptr) wait_for_previous();
   GemvGroup group = args.groups != nullptr ? args.groups[blockIdx.y] : args.only;
   group.n = min(group.n, args.max_rows);
   return group;
@@ -175,7 +179,8 @@ __device__ __forceinline__ GemvGroup group_of_block(const GemvKernelArgs& args) 
 template <class Kernel>
 void launch_with_shared(Kernel kernel, const GemvKernelArgs& args, CUstream_st* stream) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(args.plan.shared_bytes));
-  kernel<<<dim3(args.plan.tiles, args.n_groups), args.plan.threads, args.plan.shared_bytes, stream>>>(args);
+  launch_overlapped(args.overlap, kernel, dim3(args.plan.tiles, args.n_groups), args.plan.threads,
+                    args.plan.shared_bytes, stream, args);
 }
 
 }  // namespace terrace::kernels::cuda

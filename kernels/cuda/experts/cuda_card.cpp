@@ -10,6 +10,7 @@
 #include "kernels/cuda/experts/multiplier.h"
 #include "kernels/cuda/experts/open.h"
 #include "kernels/cuda/experts/writer.h"
+#include "kernels/cuda/trunk/trunk.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -116,6 +117,19 @@ Result<std::unique_ptr<CardMultiplier>> CudaCard::make_multiplier() {
 Result<std::unique_ptr<CardWriter>> CudaCard::make_writer() {
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CardWriter> writer, CudaWriter::make(*card_));
   return writer;
+}
+
+Result<std::uint64_t> CudaCard::trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const {
+  TERRACE_RETURN_IF_ERROR(check_trunk(card_->info(), model, limits));
+  return cuda::trunk_bytes(model, limits);
+}
+
+Result<std::unique_ptr<CardTrunk>> CudaCard::make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
+                                                        std::span<std::byte> memory) {
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<CudaWriter> writer, CudaWriter::make(*card_));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaTrunk> trunk,
+                           CudaTrunk::make(*card_, *writer, std::move(model), limits, memory));
+  return std::unique_ptr<CardTrunk>(std::move(trunk));
 }
 
 Result<std::unique_ptr<ExpertCard>> open_expert_card(std::uint32_t index, std::optional<std::uint64_t> budget_bytes) {

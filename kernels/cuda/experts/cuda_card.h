@@ -22,6 +22,9 @@ class CudaCard final : public ExpertCard {
   Result<std::unique_ptr<CardExecutor>> make_executor() override;
   Result<std::unique_ptr<CardMultiplier>> make_multiplier() override;
   Result<std::unique_ptr<CardWriter>> make_writer() override;
+  Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const override;
+  Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
+                                                std::span<std::byte> memory) override;
 
  private:
   explicit CudaCard(std::unique_ptr<Card> card);

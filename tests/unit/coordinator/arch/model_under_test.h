@@ -89,6 +89,12 @@ class Tap final : public legs::RoutedExperts {
     return experts_.abandon();
   }
 
+  // Not empty: every expert lies on the trunk's card, which computes it.
+  std::vector<kernels::SlabView> on_card;
+  std::uint64_t rows_on_card = 0;
+  std::span<const kernels::SlabView> slabs_on_card() override { return on_card; }
+  void count_on_card(const std::uint16_t*, std::uint32_t n_rows) override { rows_on_card += n_rows; }
+
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
     open_[n_open_++] = routed.layer;
@@ -149,6 +155,14 @@ class ModelUnderTest {
   Tap& tap() { return tap_; }
   const gguf::File& file() const { return file_; }
   const arch::ModelInfo& info() const { return info_; }
+  // [n_layers, n_experts]
+  std::vector<kernels::SlabView> all_slabs() const {
+    std::vector<kernels::SlabView> all;
+    for (std::uint32_t layer = 0; layer < info_.n_layers; ++layer)
+      for (std::uint32_t expert = 0; expert < info_.n_experts; ++expert)
+        all.push_back(slab(layer, static_cast<std::uint16_t>(expert)));
+    return all;
+  }
 
  private:
   const gguf::TensorInfo& part(std::uint32_t layer, const char* name) const {

@@ -129,5 +129,29 @@ TEST(CardLegTest, ASecondBatchBeforeCollect_IsBusy) {
   EXPECT_EQ(legs.leg->state(), LegState::kOk);
 }
 
+TEST(CardLegTest, HoldsEveryExpert_SlabsForATrunkThere_AndItsStepsCount) {
+  Legs legs(0);
+  Dispatcher dispatcher(legs.owners, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
+  dispatcher.begin_step();
+  const std::span<const kernels::SlabView> slabs = dispatcher.slabs_on_card();
+  ASSERT_EQ(slabs.size(), std::size_t{model().n_layers()} * kExperts);
+  for (const kernels::SlabView& slab : slabs) EXPECT_TRUE(slab.gate && slab.up && slab.down);
+  constexpr std::uint32_t kRows = 2;
+  const std::vector<std::uint16_t> experts(std::size_t{model().n_layers()} * kRows * kTopK, 1);
+  dispatcher.count_on_card(experts.data(), kRows);
+  const LegCounters counted = legs.leg->counters();
+  EXPECT_EQ(counted.batches, model().n_layers());
+  EXPECT_EQ(counted.rows, model().n_layers() * kRows);
+  EXPECT_EQ(counted.pairs, model().n_layers() * kRows * kTopK);
+  EXPECT_EQ(dispatcher.use().pairs(0, 1), kRows * kTopK);
+}
+
+TEST(CardLegTest, HostHoldsOneExpert_NoSlabsForATrunkThere) {
+  Legs legs(1);
+  Dispatcher dispatcher(legs.owners, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
+  dispatcher.begin_step();
+  EXPECT_TRUE(dispatcher.slabs_on_card().empty());
+}
+
 }  // namespace
 }  // namespace terrace::legs

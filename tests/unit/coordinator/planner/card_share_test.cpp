@@ -138,5 +138,55 @@ TEST(CardShare, ACardThatHoldsNoExpert_IsRefusedWithNumbers) {
   EXPECT_THAT(p.status().error().text(), HasSubstr("--vram"));
 }
 
+// ---- the trunk ------------------------------------------------------------------------------------------------------
+
+// A block of the cache is 32 positions of a byte each; so much the fake card's trunk takes for one.
+arch::ModelInfo info() {
+  arch::ModelInfo made;
+  made.context = 32768;
+  made.kv_bytes_per_position = 16;
+  return made;
+}
+
+TEST(TrunkOnCard, HoldsOneContextThatWasAskedFor_AndABlockForEachStream) {
+  const test::FakeCard card(1 << 20);
+  arch::TrunkOptions options;
+  options.context = 8192;
+  options.max_streams = 2;
+  const auto trunk = trunk_on(card, {}, info(), options);
+  ASSERT_TRUE(trunk.ok()) << trunk.error().text();
+  EXPECT_EQ(trunk->limits.context, 8192u);
+  EXPECT_EQ(trunk->limits.max_kv_blocks, 8192u / 32 + 2);
+  EXPECT_EQ(trunk->cache_bytes, (8192u / 32 + 2) * 32 * 16);
+  EXPECT_EQ(trunk->limits.max_rows, options.max_rows);
+}
+
+TEST(TrunkOnCard, WithoutAContext_AnEighthOfTheBudget) {
+  const test::FakeCard card(1 << 20);
+  arch::TrunkOptions options;
+  options.max_streams = 2;
+  const auto trunk = trunk_on(card, {}, info(), options);
+  ASSERT_TRUE(trunk.ok()) << trunk.error().text();
+  EXPECT_EQ(trunk->limits.context, 32768u) << "as far as blocks last";
+  EXPECT_EQ(trunk->limits.max_kv_blocks, (1u << 20) / 8 / (32 * 16) + 2);
+}
+
+TEST(TrunkOnCard, MoreThanHalfOfTheMemory_StaysOnTheCpuWithTheNumbers) {
+  test::FakeCard card(1 << 20);
+  card.trunk_takes = 1 << 19;
+  const auto trunk = trunk_on(card, {}, info(), {});
+  ASSERT_FALSE(trunk.ok());
+  EXPECT_EQ(trunk.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_THAT(trunk.error().text(), HasSubstr("more than half of the 1M"));
+}
+
+TEST(TrunkOnCard, WithoutAKernel_SaysWhy) {
+  test::FakeCard card(1 << 20);
+  card.no_kernel_for = TensorType::kF32;  // of the empty model's head
+  const auto trunk = trunk_on(card, {}, info(), {});
+  ASSERT_FALSE(trunk.ok());
+  EXPECT_THAT(trunk.error().text(), HasSubstr("no kernel"));
+}
+
 }  // namespace
 }  // namespace terrace::planner

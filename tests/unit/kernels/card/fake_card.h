@@ -9,6 +9,7 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/cpu/activations/activations.h"
 #include "kernels/registry/registry.h"
+#include "tests/unit/kernels/card/fake_trunk.h"
 
 namespace terrace::test {
 
@@ -41,6 +42,18 @@ class FakeCard final : public kernels::ExpertCard {
   Result<std::unique_ptr<kernels::CardWriter>> make_writer() override {
     return std::unique_ptr<kernels::CardWriter>(std::make_unique<FakeWriter>(*this));
   }
+  Result<std::uint64_t> trunk_bytes(const kernels::CardTrunkModel& model,
+                                    const kernels::CardTrunkLimits& limits) const override {
+    if (model.head.type == no_kernel_for) return Error(ErrorCode::kUnsupported, "the fake card has no kernel for it");
+    return trunk_takes + limits.max_kv_blocks;
+  }
+  Result<std::unique_ptr<kernels::CardTrunk>> make_trunk(kernels::CardTrunkModel model,
+                                                         const kernels::CardTrunkLimits& limits,
+                                                         std::span<std::byte>) override {
+    auto made = std::make_unique<FakeTrunk>(std::move(model), limits);
+    trunk = made.get();
+    return std::unique_ptr<kernels::CardTrunk>(std::move(made));
+  }
 
   TensorType no_kernel_for = TensorType::kI8;
   bool broken = false;            // every later submit, collect and write fails
@@ -48,6 +61,8 @@ class FakeCard final : public kernels::ExpertCard {
   std::uint64_t pairs = 0;
   std::uint64_t products = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t trunk_takes = 0;  // of slab memory, beside a byte for each block of its cache
+  FakeTrunk* trunk = nullptr;     // made last; the trunk's owner has it
 
  private:
   static constexpr std::size_t kAlignment = 4096;

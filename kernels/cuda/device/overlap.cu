@@ -1,5 +1,6 @@
-#include "kernels/cuda/device/probe.h"
+#include "kernels/cuda/device/overlap.cuh"
 
+#include "kernels/cuda/device/probe.h"
 namespace terrace::kernels::cuda {
 namespace {
 

@@ -1,44 +1,28 @@
-#include "kernels/cuda/kv/kv.h"
+#include "kernels/cuda/kv/store.cuh"
 
-#include "kernels/cpu/ops/constants.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/exact_math.h"
+#include "kernels/cuda/kv/kv.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kThreads = 128;
 
-__device__ void store(std::byte* block, std::size_t index, KvType type, float value) {
-  if (type == KvType::kF16) {
-    reinterpret_cast<__half*>(block)[index] = __float2half_rn(value);
-  } else {
-    reinterpret_cast<float*>(block)[index] = value;
-  }
-}
-
-__device__ bool storable(float value, KvType type) {
-  return type == KvType::kF16 ? fabsf(value) < kF16Overflow : is_finite(value);  // a NaN compares false
-}
-
 // Grid: (KV heads, rows).
 __global__ void append(const KvAppendArgs args) {
   const KvCache& cache = args.cache;
   const std::uint32_t head = blockIdx.x, row = blockIdx.y;
-  const std::uint32_t position = args.positions[row], slot = position % kKvBlockPositions;
-  const std::uint32_t block =
-      cache.block_tables[std::size_t{args.streams[row]} * cache.table_stride + position / kKvBlockPositions];
-  const std::size_t place = (std::size_t{block} * cache.n_kv_heads + head) * kKvBlockPositions * bytes(cache.type);
+  const KvPlace place = kv_place(cache, args.streams[row], args.positions[row], head);
   bool good = true;
   for (std::uint32_t d = threadIdx.x; d < cache.head_dim; d += kThreads) {
     const float value = args.k[row * args.k_stride + head * cache.head_dim + d];
     good = good && storable(value, cache.type);
-    store(cache.k + place * cache.head_dim, d * kKvBlockPositions + slot, cache.type, value);
+    place.store_k(cache, d, value);
   }
   for (std::uint32_t d = threadIdx.x; d < cache.value_dim; d += kThreads) {
     const float value = args.v[row * args.v_stride + head * cache.value_dim + d];
     good = good && storable(value, cache.type);
-    store(cache.v + place * cache.value_dim, slot * cache.value_dim + d, cache.type, value);
+    place.store_v(cache, d, value);
   }
   if (!good) args.failed[row] = 1;
 }

@@ -1,6 +1,6 @@
-#include "kernels/cuda/combine/combine.h"
+#include "kernels/cuda/combine/fixed.cuh"
 
-#include "kernels/cpu/ops/constants.h"
+#include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/device/launch.h"
 
 namespace terrace::kernels::cuda {
@@ -8,14 +8,10 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 
-// 2^exponent in double.
-__device__ double power_of_two(int exponent) { return __longlong_as_double(std::int64_t{exponent + 1023} << 52); }
-
 __global__ void add_fixed_kernel(const AddFixedArgs args) {
   const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x, row = blockIdx.y;
   if (i >= args.n) return;
-  const auto limit = static_cast<float>(power_of_two(kFixedBits - args.shift));
-  const double unit = power_of_two(args.shift);
+  const ToFixed to_fixed(args.shift);
   std::int64_t sum = 0;
   bool good = true;
   for (std::uint32_t s = 0; s < args.n_slots; ++s) {
@@ -23,20 +19,19 @@ __global__ void add_fixed_kernel(const AddFixedArgs args) {
     if (slot < 0) continue;
     const float t =
         args.weights[row * args.n_slots + s] * args.out[static_cast<std::size_t>(slot) * args.out_stride + i];
-    good = good && fabsf(t) < limit;  // a NaN compares false
-    sum += __double2ll_rn(static_cast<double>(t) * unit);
+    good = good && to_fixed.takes(t);
+    sum += to_fixed(t);
   }
   if (!good) args.failed[row] = 1;
   args.sums[std::size_t{row} * args.n + i] += sum;
 }
 
 __global__ void from_fixed_kernel(const FromFixedArgs args) {
-  constexpr std::int64_t kLimit = std::int64_t{1} << kFixedBits;
   const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x, row = blockIdx.y;
   if (i >= args.n) return;
   const std::int64_t sum = args.sums[std::size_t{row} * args.n + i];
-  if (sum <= -kLimit || sum >= kLimit) args.failed[row] = 1;
-  const auto value = static_cast<float>(static_cast<double>(sum) * power_of_two(-args.shift));
+  if (!is_total(sum)) args.failed[row] = 1;
+  const float value = from_fixed_value(sum, args.shift);
   float& x = args.x[std::size_t{row} * args.n + i];
   x = args.add ? x + value : value;
 }

@@ -1,62 +1,13 @@
-// A block is taken by the lanes of a part of a warp, a word of four values (or two) to a lane. Where words come from
-// (quantised here, or rows from elsewhere) and what form they go to are two choices of two.
-#include "kernels/cuda/activations/activations.h"
+// Where words come from (quantised here, or rows from elsewhere) and what form they go to are two choices of two.
+#include "kernels/cuda/activations/quantize.cuh"
 
-#include "kernels/cpu/activations/block.h"
+#include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/exact_math.h"
-#include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;
-
-template <int kBlockValues>
-struct Shape {
-  static constexpr int kValues = kBlockValues;
-  static constexpr int kWords = kValues == 256 ? 2 : 1;  // of a lane: words lane and lane + kLanesOfBlock
-  static constexpr int kLanesOfBlock = kValues / 4 / kWords;
-};
-
-// One block as the lanes hold it.
-template <class S>
-struct LaneWords {
-  std::uint32_t word[S::kWords];
-  float d;
-};
-
-__device__ std::uint32_t pack(const float (&x)[4], float inverse) {
-  std::uint32_t word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float q = fminf(fmaxf(rintf(x[i] * inverse), -127.0f), 127.0f);
-    word |= (static_cast<std::uint32_t>(static_cast<std::int32_t>(q)) & 0xff) << 8 * i;
-  }
-  return word;
-}
-
-template <class S>
-__device__ LaneWords<S> quantize(const float* x, std::uint32_t lane, bool valid) {
-  float values[S::kWords][4];
-  float amax = 0.0f;
-#pragma unroll
-  for (int w = 0; w < S::kWords; ++w)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[w][i] = valid ? x[4 * (lane + S::kLanesOfBlock * w) + i] : 0.0f;
-      amax = fmaxf(amax, fabsf(values[w][i]));
-    }
-#pragma unroll
-  for (int apart = 1; apart < S::kLanesOfBlock; apart *= 2) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, apart));
-  LaneWords<S> block{};
-  if (amax < kSmallestAmax) return block;
-  block.d = amax / 127.0f;
-  const float inverse = 127.0f / amax;
-#pragma unroll
-  for (int w = 0; w < S::kWords; ++w) block.word[w] = pack(values[w], inverse);
-  return block;
-}
 
 template <class S>
 __device__ LaneWords<S> read_wire(const std::byte* row, std::uint32_t block, std::uint32_t lane, bool valid) {
@@ -75,25 +26,6 @@ __device__ void write_wire(const LaneWords<S>& words, std::byte* row, std::uint3
   if (lane == 0) to[0] = __float_as_uint(words.d);
 #pragma unroll
   for (int w = 0; w < S::kWords; ++w) to[1 + lane + S::kLanesOfBlock * w] = words.word[w];
-}
-
-template <class S>
-__device__ void write_card(const LaneWords<S>& words, std::byte* row, std::uint32_t cols, std::uint32_t block,
-                           std::uint32_t lane, bool valid) {
-  const CardRowLayout at = card_row_layout(S::kValues, cols);
-#pragma unroll
-  for (int w = 0; w < S::kWords; ++w) {
-    std::int32_t sum16 = dot4(words.word[w], 0x01010101u, 0);
-    sum16 += __shfl_xor_sync(~0u, sum16, 1);
-    sum16 += __shfl_xor_sync(~0u, sum16, 2);
-    const std::int32_t sum32 = sum16 + __shfl_xor_sync(~0u, sum16, 4);
-    if (!valid) continue;
-    const std::uint32_t i = block * (S::kValues / 4) + lane + S::kLanesOfBlock * w;  // word of the row
-    reinterpret_cast<std::uint32_t*>(row)[i] = words.word[w];
-    if (i % 4 == 0) reinterpret_cast<std::int16_t*>(row + at.sums16)[i / 4] = static_cast<std::int16_t>(sum16);
-    if (i % 8 == 0) reinterpret_cast<std::int16_t*>(row + at.sums32)[i / 8] = static_cast<std::int16_t>(sum32);
-  }
-  if (valid && lane == 0) reinterpret_cast<float*>(row + at.d)[block] = words.d;
 }
 
 struct Place {
@@ -146,10 +78,10 @@ Status launch_quantize(const Stream& stream, const QuantizeArgs& args) {
   const auto grid = [&](std::uint32_t threads) { return dim3(divide_up(threads, kThreads), args.n_rows); };
   switch (args.activation) {
     case ActivationClass::kA8x32:
-      quantize_kernel<Shape<32>, kCardForm><<<grid(args.cols / 4), kThreads, 0, stream.native()>>>(args);
+      quantize_kernel<BlockLanes<32>, kCardForm><<<grid(args.cols / 4), kThreads, 0, stream.native()>>>(args);
       break;
     case ActivationClass::kA8x256:
-      quantize_kernel<Shape<256>, kCardForm><<<grid(args.cols / 8), kThreads, 0, stream.native()>>>(args);
+      quantize_kernel<BlockLanes<256>, kCardForm><<<grid(args.cols / 8), kThreads, 0, stream.native()>>>(args);
       break;
     case ActivationClass::kF32:
       copy_rows<<<grid(args.cols), kThreads, 0, stream.native()>>>(reinterpret_cast<const std::byte*>(args.x),
@@ -174,10 +106,10 @@ Status make_card_rows(const Stream& stream, const CardRowsArgs& args) {
   const auto grid = [&](std::uint32_t threads) { return dim3(divide_up(threads, kThreads), args.n_rows); };
   switch (args.activation) {
     case ActivationClass::kA8x32:
-      card_rows_kernel<Shape<32>><<<grid(args.cols / 4), kThreads, 0, stream.native()>>>(args);
+      card_rows_kernel<BlockLanes<32>><<<grid(args.cols / 4), kThreads, 0, stream.native()>>>(args);
       break;
     case ActivationClass::kA8x256:
-      card_rows_kernel<Shape<256>><<<grid(args.cols / 8), kThreads, 0, stream.native()>>>(args);
+      card_rows_kernel<BlockLanes<256>><<<grid(args.cols / 8), kThreads, 0, stream.native()>>>(args);
       break;
     case ActivationClass::kF32:
       copy_rows<<<grid(args.cols), kThreads, 0, stream.native()>>>(args.rows, args.row_stride, args.cols, args.out,

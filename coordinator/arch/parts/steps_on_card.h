@@ -1,0 +1,106 @@
+// A trunk whose steps a card computes: streams, tokens and tables here, everything between embedding and logits there.
+// Where all experts lie on the card a step is one call; else, and for traces, its layers come back here one by one for
+// the legs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/base/parallel.h"
+#include "common/base/result.h"
+#include "coordinator/arch/parts/gqa.h"
+#include "coordinator/arch/parts/matrix.h"
+#include "coordinator/arch/parts/rows.h"
+#include "coordinator/arch/parts/streams.h"
+#include "coordinator/arch/trunk.h"
+#include "coordinator/kv/cache.h"
+#include "coordinator/legs/routed_experts.h"
+#include "kernels/card/card_trunk.h"
+#include "kernels/cpu/ops/ops.h"
+
+namespace terrace::arch {
+
+// Cache blocks in a card's memory.
+class CardBlocks final : public kv::BlockPool {
+ public:
+  // `card` is borrowed.
+  CardBlocks(kernels::CardTrunk& card, std::uint64_t n_blocks);
+  std::optional<std::uint32_t> take() override;
+  void give_back(std::uint32_t block) override { free_.push_back(block); }
+  Status copy(std::uint32_t to, std::uint32_t from) override { return card_.copy_block(to, from); }
+
+ private:
+  kernels::CardTrunk& card_;
+  std::vector<std::uint32_t> free_;
+};
+
+struct StepsOnCardParts {
+  ModelInfo info;
+  kv::CacheShape cache;
+  GqaShape attention;
+  Matrix embedding;  // borrows the file's mapping
+  kernels::CardTrunkLimits limits;
+  std::uint32_t max_streams = 0;
+  int shift = 24;
+  kernels::Ops ops;
+  std::unique_ptr<kernels::CardTrunk> card;
+};
+
+class StepsOnCard final : public Trunk {
+ public:
+  // Both are borrowed.
+  StepsOnCard(StepsOnCardParts parts, legs::RoutedExperts& experts, Parallel& parallel);
+
+  const ModelInfo& info() const override { return parts_.info; }
+  std::size_t max_rows() const override { return parts_.limits.max_rows; }
+  std::uint32_t context() const override { return cache_.context(); }
+  Result<StreamId> open_stream() override { return streams_.open(); }
+  Result<StreamId> fork_stream(StreamId from, std::uint32_t positions) override {
+    return streams_.fork(from, positions);
+  }
+  void close_stream(StreamId stream) override { streams_.close(stream); }
+  std::uint32_t length(StreamId stream) const override { return streams_.length(stream); }
+  kv::Cache& cache() override { return cache_; }
+  void set_trace(TraceFn trace) override { trace_ = std::move(trace); }
+  std::uint64_t last_step() const override { return experts_.step(); }
+  std::uint64_t uncertain_since() const override { return experts_.uncertain_since(); }
+
+  Result<StepResult> step(std::span<const StepRow> rows) override;
+
+ private:
+  // A row whose experts' sum a leg could not give.
+  struct FailedSum {
+    std::uint32_t row = 0;
+    std::uint32_t layer = 0;
+    std::vector<std::uint16_t> experts;
+  };
+
+  Result<kernels::CardStepResult> compute(std::span<const StepRow> rows);
+  kernels::CardStepSize begin(std::span<const StepRow> rows);
+  void fill(std::span<const StepRow> rows, const kernels::CardStepInput& input);
+  void fill_tables(std::span<const StepRow> rows, const kernels::CardStepInput& input);
+  Result<kernels::CardStepResult> by_layers(std::uint32_t n_rows);
+  Status run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows);
+  Status trace(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows);
+  const FailedSum* failed_sum(std::uint32_t row) const;
+  void note_failures(const kernels::CardStepResult& result, std::uint32_t n_rows);
+
+  StepsOnCardParts parts_;
+  legs::RoutedExperts& experts_;
+  Parallel& parallel_;
+  TraceFn trace_;
+  CardBlocks blocks_;
+  kv::Cache cache_;
+  Streams streams_;
+  RowFailures failures_;
+  std::vector<FailedSum> failed_sums_;
+  std::vector<std::uint8_t> failed_;      // scratch of run_experts()
+  std::vector<StreamId> tables_;          // the step's streams, in the order of their block tables
+  std::vector<std::uint32_t> table_of_;   // [max_streams] of those streams
+  std::vector<std::uint32_t> positions_;  // [tables_] that the step's last row of the stream needs
+};
+
+}  // namespace terrace::arch

@@ -1,0 +1,154 @@
+// A model's trunk on a card: dense matrices, norms, RoPE, the KV cache, attention, router and head, and, where every
+// expert lies there too, the experts: the operations of a step behind one interface. Nothing here needs CUDA or a card.
+//
+// A step is begin(), then either run(), which computes all of it, or for each layer attention(), after which the caller
+// has the layer's routed rows computed wherever they are and puts the sums where sums() says, and then head(). Rows
+// that are not finite fail alone and are told at the end.
+//
+// Bits     Those of the CPU's trunk (docs/numerics.md 8): every operation equals kernels/cpu/ops by ==, attention
+//          included, so a row's bits depend neither on what shares its step nor on whether a graph was replayed (P4).
+// Threads  One owner thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/base/tensor_type.h"
+#include "kernels/cpu/ops/args.h"
+#include "kernels/executor/executor.h"
+
+namespace terrace::kernels {
+
+// A matrix where it lies in host memory: [rows, cols], rows without gaps.
+struct HostMatrix {
+  TensorType type = TensorType::kF32;
+  const std::byte* data = nullptr;
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::uint64_t bytes() const { return rows * row_bytes(type, cols); }
+};
+
+struct CardTrunkLayer {
+  const float* attention_norm = nullptr;  // host [d_model]
+  HostMatrix q, k, v, output;
+  const float* q_norm = nullptr;       // host [key_dim], or null: no norm
+  const float* k_norm = nullptr;       // host [key_dim], or null: no norm
+  const float* expert_norm = nullptr;  // host [d_model]
+  HostMatrix router;                   // [n_experts, d_model]
+  ExpertShape experts;
+};
+
+// What a trunk is. Borrows the file's mapping.
+struct CardTrunkModel {
+  std::uint32_t d_model = 0;
+  std::uint32_t vocabulary = 0;
+  std::uint32_t n_heads = 0;  // query head h reads KV head h / (n_heads / n_kv_heads)
+  std::uint32_t n_kv_heads = 0;
+  std::uint32_t key_dim = 0;
+  std::uint32_t value_dim = 0;
+  std::uint32_t n_rot = 0;
+  RopePairing pairing = RopePairing::kNeox;
+  float score_scale = 0;
+  float attention_norm_eps = 0;  // of q_norm and k_norm
+  float norm_eps = 0;
+  std::uint32_t n_experts = 0;
+  std::uint32_t top_k = 0;
+  bool scales_weights = false;  // the renormalised weights times expert_scale
+  float expert_scale = 1;
+  int shift = 24;
+  std::vector<CardTrunkLayer> layers;
+  const float* output_norm = nullptr;  // host [d_model]
+  HostMatrix head;                     // [vocabulary, d_model]
+};
+
+// What it must hold.
+struct CardTrunkLimits {
+  KvType kv = KvType::kF16;
+  std::uint32_t max_rows = 0;       // of a step
+  std::uint32_t max_streams = 0;    // in a step
+  std::uint32_t context = 0;        // positions of a stream
+  std::uint64_t max_kv_blocks = 0;  // of all streams together, kKvBlockPositions positions each
+};
+
+// Where a step's input goes: pinned host memory, filled by the caller between begin() and the first computation.
+struct CardStepInput {
+  float* x = nullptr;                  // [n_rows, d_model] embedded tokens
+  float* cosines = nullptr;            // [n_rows, n_rot / 2]
+  float* sines = nullptr;              // [n_rows, n_rot / 2]
+  std::uint32_t* positions = nullptr;  // [n_rows]
+  std::uint32_t* n_keys = nullptr;     // [n_rows] position + 1
+  std::uint32_t* tables = nullptr;     // [n_rows] number of the row's block table
+  std::uint32_t* wanted = nullptr;     // [n_wanted] rows that want logits, rising
+  std::uint32_t* blocks = nullptr;     // [n_tables, blocks_stride] cache block of positions 32i .. 32i + 31
+  std::size_t blocks_stride = 0;
+};
+
+struct CardStepSize {
+  std::uint32_t n_rows = 0;    // 1 .. max_rows
+  std::uint32_t n_tables = 0;  // streams of the step
+  std::uint32_t n_wanted = 0;
+  std::uint32_t most_keys = 0;  // of a row
+};
+
+// What of a row was not finite first; in the order in which a layer computes them.
+enum class CardFailure : std::uint8_t {
+  kNormedBeforeAttention,
+  kQueries,
+  kKeys,
+  kValues,
+  kAttention,
+  kResidualAfterAttention,
+  kNormedBeforeExperts,
+  kRouter,
+  kExperts,
+  kResidualAfterExperts,
+  kNormedBeforeHead,
+  kLogits,
+};
+struct CardRowFailure {
+  std::uint32_t row = 0;
+  std::uint32_t layer = 0;  // the number of layers: behind the last
+  CardFailure what = CardFailure::kLogits;
+};
+
+// A layer's rows on their way to whoever computes the experts: pinned host memory, valid until the next call.
+struct CardRoutedRows {
+  const float* rows = nullptr;             // [n_rows, d_model]
+  const std::uint16_t* experts = nullptr;  // [n_rows, top_k]
+  const float* weights = nullptr;          // [n_rows, top_k]
+};
+
+struct CardStepResult {
+  // Host memory, valid until the next step.
+  const float* logits = nullptr;           // [n_wanted, vocabulary]
+  const std::uint16_t* experts = nullptr;  // [n_layers, n_rows, top_k] in selection order
+  std::span<const CardRowFailure> failures;
+};
+
+class CardTrunk {
+ public:
+  virtual ~CardTrunk() = default;
+
+  virtual CardStepInput begin(const CardStepSize& size) = 0;
+  // The whole step, experts included: slabs [n_layers, n_experts] in this card's memory, the same ones with each call.
+  // kInternal, here and below: the card failed, now and for good; names it.
+  virtual Result<CardStepResult> run(std::span<const SlabView> slabs) = 0;
+
+  // `add_sums`: first the sums of the layer before are added to the residual rows.
+  virtual Result<CardRoutedRows> attention(std::uint32_t layer, bool add_sums) = 0;
+  // Pinned host memory for a layer's sums [n_rows, d_model].
+  virtual std::span<std::int64_t> sums() = 0;
+  // The sums of `layer` are added, and the residual rows [n_rows, d_model] come back: for traces. Valid until the next
+  // call.
+  virtual Result<const float*> add_and_read(std::uint32_t layer) = 0;
+  virtual Result<CardStepResult> head(bool add_sums) = 0;
+
+  // Copies a cache block, all layers of it.
+  virtual Status copy_block(std::uint32_t to, std::uint32_t from) = 0;
+};
+
+}  // namespace terrace::kernels

@@ -1,0 +1,23 @@
+#include "kernels/card/expert_card.h"
+
+#include <fmt/core.h>
+
+namespace terrace::kernels {
+namespace {
+
+Error no_trunk(const CardFacts& facts) {
+  return Error(ErrorCode::kUnsupported, fmt::format("card {} ({}) computes no trunks", facts.index, facts.name));
+}
+
+}  // namespace
+
+Result<std::uint64_t> ExpertCard::trunk_bytes(const CardTrunkModel&, const CardTrunkLimits&) const {
+  return no_trunk(facts());
+}
+
+Result<std::unique_ptr<CardTrunk>> ExpertCard::make_trunk(CardTrunkModel, const CardTrunkLimits&,
+                                                          std::span<std::byte>) {
+  return no_trunk(facts());
+}
+
+}  // namespace terrace::kernels

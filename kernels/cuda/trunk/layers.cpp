@@ -1,0 +1,223 @@
+// The launches of one layer.
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/expert_gemv/expert_gemv.h"
+#include "kernels/cuda/trunk/trunk.h"
+#include "kernels/cuda/weights/card_rows.h"
+
+namespace terrace::kernels::cuda {
+
+// Codes rise with time, so that the first failure of a row is the one that is told.
+std::uint32_t CudaTrunk::code(std::uint32_t layer, CardFailure what) const {
+  return layer * 16 + static_cast<std::uint32_t>(what);
+}
+
+CudaTrunk::Rows CudaTrunk::rows_of_h(TensorType type) const {
+  const ActivationClass activation = gemv_activation(type);
+  const std::uint32_t stride = card_row_bytes(type, model_.d_model);
+  if (activation == ActivationClass::kF32) return {step<std::byte>(at_.h), stride};
+  return {step<std::byte>(activation == ActivationClass::kA8x32 ? at_.rows_32 : at_.rows_256), stride};
+}
+
+KvCache CudaTrunk::cache_of(std::uint32_t layer) const {
+  return {weight<std::byte>(cache_.k + layer * cache_.k_layer_bytes),
+          weight<std::byte>(cache_.v + layer * cache_.v_layer_bytes),
+          limits_.kv,
+          model_.n_kv_heads,
+          model_.key_dim,
+          model_.value_dim,
+          step<std::uint32_t>(at_.blocks),
+          static_cast<std::uint32_t>((limits_.context + kKvBlockPositions - 1) / kKvBlockPositions)};
+}
+
+// x = x + what is pending; h = its norm in every form that some matrix wants. layer: the number of layers for the
+// head's, of the rows that want logits.
+Status CudaTrunk::norm(std::uint32_t layer, Pending pending, CardFailure what) {
+  const bool is_head = what == CardFailure::kNormedBeforeHead;
+  const std::uint32_t from = what == CardFailure::kNormedBeforeExperts || layer == 0 ? layer : layer - 1;
+  ResidualArgs args;
+  args.x = step<float>(at_.x);
+  args.n_rows = size_.n_rows;
+  args.n = model_.d_model;
+  if (pending == Pending::kAttention) args.delta = step<float>(at_.delta);
+  if (pending == Pending::kExperts)
+    args.experts = {step<float>(at_.out), step<std::int32_t>(at_.slots), step<float>(at_.weights), model_.top_k};
+  if (pending == Pending::kSums) args.sums = step<std::int64_t>(at_.sums);
+  args.shift = model_.shift;
+  args.experts_code = code(from, CardFailure::kExperts);
+  args.added_code = code(
+      from, pending == Pending::kAttention ? CardFailure::kResidualAfterAttention : CardFailure::kResidualAfterExperts);
+  args.eps = model_.norm_eps;
+  args.failures = step<std::uint32_t>(at_.failures);
+  if (!is_head) {
+    const TrunkWeights::Layer& weights = weights_.layers[layer];
+    args.w = weight<float>(what == CardFailure::kNormedBeforeExperts ? weights.expert_norm : weights.attention_norm);
+    args.normed_code = code(layer, what);
+    args.h = step<float>(at_.h);
+    std::size_t n_forms = 0;
+    for (const auto& [activation, rows] :
+         {std::pair{ActivationClass::kA8x32, at_.rows_32}, std::pair{ActivationClass::kA8x256, at_.rows_256}})
+      if (wants_[static_cast<std::size_t>(activation)])
+        args.out[n_forms++] = {activation, step<std::byte>(rows),
+                               card_row_layout(block_values(activation), model_.d_model).bytes};
+  }
+  return residual(stream_, args);  // a head's norm is made by queue_logits()
+}
+
+Status CudaTrunk::multiply(const HostMatrix& matrix, std::uint64_t weights, const Rows& x, std::uint32_t n_rows,
+                           float* y) const {
+  GemvArgs args;
+  args.type = matrix.type;
+  args.weight_rows = matrix.rows;
+  args.cols = matrix.cols;
+  args.x = x.at;
+  args.x_stride = x.stride;
+  args.y = y;
+  args.y_stride = matrix.rows;
+  return gemv_one(stream_, args, {weight<std::byte>(weights), 0, n_rows});
+}
+
+Status CudaTrunk::project(std::uint32_t layer) {
+  const CardTrunkLayer& model = model_.layers[layer];
+  const TrunkWeights::Layer& weights = weights_.layers[layer];
+  const auto product = [&](const HostMatrix& matrix, std::uint64_t at, std::uint64_t y) {
+    const Rows x = rows_of_h(matrix.type);
+    GemvArgs args;
+    args.type = matrix.type;
+    args.weight_rows = matrix.rows;
+    args.cols = matrix.cols;
+    args.x = x.at;
+    args.x_stride = x.stride;
+    args.y = step<float>(y);
+    args.y_stride = matrix.rows;
+    return GemvOfMany{args, {weight<std::byte>(at), 0, size_.n_rows}};
+  };
+  return gemv_together(stream_, std::array{product(model.q, weights.q, at_.q), product(model.k, weights.k, at_.k),
+                                           product(model.v, weights.v, at_.v)});
+}
+
+Status CudaTrunk::attend(std::uint32_t layer) {
+  const CardTrunkLayer& model = model_.layers[layer];
+  const TrunkWeights::Layer& weights = weights_.layers[layer];
+  const KvCache cache = cache_of(layer);
+  HeadsArgs heads;
+  heads.q = step<float>(at_.q);
+  heads.k = step<float>(at_.k);
+  heads.v = step<float>(at_.v);
+  heads.n_rows = size_.n_rows;
+  heads.n_heads = model_.n_heads;
+  if (model.q_norm != nullptr) heads.q_norm = weight<float>(weights.q_norm);
+  if (model.k_norm != nullptr) heads.k_norm = weight<float>(weights.k_norm);
+  heads.eps = model_.attention_norm_eps;
+  heads.n_rot = model_.n_rot;
+  heads.cosines = step<float>(at_.cosines);
+  heads.sines = step<float>(at_.sines);
+  heads.pairing = model_.pairing;
+  heads.cache = cache;
+  heads.streams = step<std::uint32_t>(at_.tables);
+  heads.positions = step<std::uint32_t>(at_.positions);
+  heads.queries_code = code(layer, CardFailure::kQueries);
+  heads.keys_code = code(layer, CardFailure::kKeys);
+  heads.values_code = code(layer, CardFailure::kValues);
+  heads.failures = step<std::uint32_t>(at_.failures);
+  TERRACE_RETURN_IF_ERROR(finish_heads(stream_, heads));
+
+  const std::size_t q_width = std::size_t{model_.n_heads} * model_.key_dim;
+  const std::uint32_t o_stride = card_row_bytes(model.output.type, model.output.cols);
+  for (std::uint32_t first = 0; first < size_.n_rows; first += at_.attention_rows) {
+    AttentionArgs args;
+    args.cache = cache;
+    args.q = heads.q + first * q_width;
+    args.q_stride = q_width;
+    args.streams = heads.streams + first;
+    args.n_keys = step<std::uint32_t>(at_.n_keys) + first;
+    args.n_rows = std::min(at_.attention_rows, size_.n_rows - first);
+    args.n_heads = model_.n_heads;
+    args.max_keys = size_.most_keys;
+    args.rows_are_alone = size_.n_tables == size_.n_rows;
+    args.scale = model_.score_scale;
+    args.scratch = step<float>(at_.partials);
+    AttentionRows rows;
+    rows.out = {gemv_activation(model.output.type), step<std::byte>(at_.o) + std::size_t{first} * o_stride, o_stride};
+    rows.code = code(layer, CardFailure::kAttention);
+    rows.failures = heads.failures + first;
+    TERRACE_RETURN_IF_ERROR(kernels::cuda::attend(stream_, args, rows));
+  }
+  return multiply(model.output, weights.output, {step<std::byte>(at_.o), o_stride}, size_.n_rows,
+                  step<float>(at_.delta));
+}
+
+Status CudaTrunk::choose(std::uint32_t layer, bool with_pairs) {
+  const HostMatrix& router = model_.layers[layer].router;
+  TERRACE_RETURN_IF_ERROR(
+      multiply(router, weights_.layers[layer].router, rows_of_h(router.type), size_.n_rows, step<float>(at_.choices)));
+  ChooseArgs args;
+  args.logits = step<float>(at_.choices);
+  args.n_rows = size_.n_rows;
+  args.n_experts = model_.n_experts;
+  args.top_k = model_.top_k;
+  args.scaled = model_.scales_weights;
+  args.scale = model_.expert_scale;
+  args.ids = step<std::uint16_t>(at_.ids) + std::size_t{layer} * size_.n_rows * model_.top_k;
+  args.weights = step<float>(at_.weights);
+  args.router_code = code(layer, CardFailure::kRouter);
+  args.failures = step<std::uint32_t>(at_.failures);
+  if (with_pairs) {
+    args.slabs = weight<CardSlab>(weights_.slabs) + std::size_t{layer} * model_.n_experts;
+    args.gate_up = step<GemvGroup>(at_.gate_up_groups);
+    args.down = step<GemvGroup>(at_.down_groups);
+    args.x_rows = step<std::uint32_t>(at_.x_rows);
+    args.slots = step<std::int32_t>(at_.slots);
+  }
+  return choose_experts(stream_, args);
+}
+
+Status CudaTrunk::experts(std::uint32_t layer) {
+  const ExpertShape& shape = model_.layers[layer].experts;
+  const std::uint32_t n_pairs = size_.n_rows * model_.top_k, n_groups = std::min(n_pairs, model_.n_experts);
+  GemvArgs gate;
+  gate.type = shape.gate;
+  gate.weight_rows = shape.ff;
+  gate.cols = shape.d_model;
+  gate.groups = step<GemvGroup>(at_.gate_up_groups);
+  gate.max_rows = size_.n_rows;
+  gate.x_rows = step<std::uint32_t>(at_.x_rows);
+  gate.y = step<float>(at_.gate_up);
+  gate.y_stride = shape.ff;
+  GemvArgs up = gate;
+  up.type = shape.up;
+  up.groups += n_groups;
+  for (GemvArgs* args : {&gate, &up}) {
+    const Rows x = rows_of_h(args->type);
+    args->x = x.at;
+    args->x_stride = x.stride;
+    args->n_groups = shape.gate == shape.up ? 2 * n_groups : n_groups;
+  }
+  TERRACE_RETURN_IF_ERROR(expert_gemv(stream_, gate));
+  if (shape.gate != shape.up) TERRACE_RETURN_IF_ERROR(expert_gemv(stream_, up));
+
+  ExpertRowsArgs between;
+  between.gate = gate.y;
+  between.up = gate.y + std::size_t{n_pairs} * shape.ff;
+  between.n_pairs = n_pairs;
+  between.n = shape.ff;
+  between.out = {gemv_activation(shape.down), step<std::byte>(at_.between), card_row_bytes(shape.down, shape.ff)};
+  between.x_rows = gate.x_rows;
+  between.code = code(layer, CardFailure::kExperts);
+  between.failures = step<std::uint32_t>(at_.failures);
+  TERRACE_RETURN_IF_ERROR(expert_rows(stream_, between));
+
+  GemvArgs down;
+  down.type = shape.down;
+  down.weight_rows = shape.d_model;
+  down.cols = shape.ff;
+  down.groups = step<GemvGroup>(at_.down_groups);
+  down.n_groups = n_groups;
+  down.max_rows = size_.n_rows;
+  down.x = between.out.rows;
+  down.x_stride = between.out.stride;
+  down.y = step<float>(at_.out);
+  down.y_stride = shape.d_model;
+  return expert_gemv(stream_, down);
+}
+
+}  // namespace terrace::kernels::cuda

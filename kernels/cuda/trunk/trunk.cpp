@@ -1,0 +1,334 @@
+#include "kernels/cuda/trunk/trunk.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/card/expert_card.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/expert_gemv/expert_gemv.h"
+#include "kernels/cuda/expert_gemv/plan.h"
+#include "kernels/cuda/weights/card_rows.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+// Streams that decode. More rows come in too many sizes, and their launches hide behind their kernels.
+constexpr std::uint32_t kMostReplayedRows = 16;
+constexpr std::size_t kMostReplays = 1024;
+constexpr std::uint32_t kMostPairs = 65535;
+
+static_assert(sizeof(CardSlab) == sizeof(SlabView), "a table of slabs is copied as it is");
+
+Error unsupported(const CardInfo& card, std::string_view what) {
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("card {} ({}) computes no trunk with {}", card.index, card.name, what));
+}
+
+// At one row and at many a matrix is computed differently.
+Status check_matrix(const CardInfo& card, TensorType type, std::uint32_t rows, std::uint32_t cols) {
+  if (!has_gemv(type)) return unsupported(card, fmt::format("{} matrices", info(type).name));
+  for (const std::uint32_t max_rows : {1u, 8u})
+    TERRACE_RETURN_IF_ERROR(plan_gemv({type, gemv_activation(type), 16, rows, cols, 1, max_rows},
+                                      {card.multiprocessors, card.shared_bytes_per_block}));
+  return {};
+}
+
+Status check_layer(const CardInfo& card, const CardTrunkLayer& layer) {
+  for (const HostMatrix& matrix : {layer.q, layer.k, layer.v, layer.output, layer.router})
+    TERRACE_RETURN_IF_ERROR(check_matrix(card, matrix.type, matrix.rows, matrix.cols));
+  const ExpertShape& experts = layer.experts;
+  TERRACE_RETURN_IF_ERROR(check_matrix(card, experts.gate, experts.ff, experts.d_model));
+  TERRACE_RETURN_IF_ERROR(check_matrix(card, experts.up, experts.ff, experts.d_model));
+  return check_matrix(card, experts.down, experts.d_model, experts.ff);
+}
+
+}  // namespace
+
+Status check_trunk(const CardInfo& card, const CardTrunkModel& model, const CardTrunkLimits& limits) {
+  if (model.d_model > kMaxResidualValues || model.d_model % 4 != 0)
+    return unsupported(card, fmt::format("rows of {} values", model.d_model));
+  if (model.key_dim > kMaxHeadValues || model.value_dim > kMaxHeadValues)
+    return unsupported(card, fmt::format("heads of {} and {} values", model.key_dim, model.value_dim));
+  if (model.n_experts > kMaxChosenExperts) return unsupported(card, fmt::format("{} experts", model.n_experts));
+  if (std::uint64_t{limits.max_rows} * model.top_k > kMostPairs)
+    return unsupported(card, fmt::format("steps of {} rows (--batch)", limits.max_rows));
+  for (const CardTrunkLayer& layer : model.layers) TERRACE_RETURN_IF_ERROR(check_layer(card, layer));
+  return check_matrix(card, model.head.type, model.head.rows, model.head.cols);
+}
+
+Result<std::unique_ptr<CudaTrunk>> CudaTrunk::make(const Card& card, CardWriter& writer, CardTrunkModel model,
+                                                   const CardTrunkLimits& limits, std::span<std::byte> memory) {
+  TERRACE_CHECK(trunk_bytes(model, limits) <= memory.size(), "card memory for the trunk");
+  const StepLayout most = lay_out_largest_step(model, limits);
+  TERRACE_ASSIGN_OR_RETURN(Stream stream, card.make_stream());
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer in, card.make_pinned(most.in_bytes));
+  const std::uint64_t row_bytes = std::uint64_t{limits.max_rows} * model.d_model;
+  const std::uint64_t logits = std::uint64_t{std::min(limits.max_rows, kHeadRows)} * model.vocabulary;
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer back,
+                           card.make_pinned(most.end - most.weights + (row_bytes + logits) * sizeof(float)));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer sums, card.make_pinned(row_bytes * sizeof(std::int64_t)));
+  std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(in), std::move(back), std::move(sums)},
+                                                 std::move(model), limits, memory));
+  TERRACE_RETURN_IF_ERROR(trunk->upload(writer));
+  return trunk;
+}
+
+CudaTrunk::CudaTrunk(Stream stream, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
+                     std::span<std::byte> memory)
+    : stream_(std::move(stream)),
+      pinned_(std::move(pinned)),
+      model_(std::move(model)),
+      limits_(limits),
+      memory_(memory),
+      weights_(lay_out_weights(model_, 0)),
+      cache_(lay_out_cache(model_, limits_, weights_.end)) {
+  const auto want = [this](TensorType type) { wants_[static_cast<std::size_t>(gemv_activation(type))] = true; };
+  for (const CardTrunkLayer& layer : model_.layers)
+    for (const TensorType type :
+         {layer.q.type, layer.k.type, layer.v.type, layer.router.type, layer.experts.gate, layer.experts.up})
+      want(type);
+  const StepLayout most = lay_out_largest_step(model_, limits_);
+  back_rows_ = most.end - most.weights;
+  back_logits_ = back_rows_ + std::uint64_t{limits_.max_rows} * model_.d_model * sizeof(float);
+}
+
+// A step that failed may still run.
+CudaTrunk::~CudaTrunk() { (void)stream_.synchronize(); }
+
+Status CudaTrunk::upload(CardWriter& writer) {
+  Status status;
+  const auto write = [&](std::uint64_t at, const void* data, std::uint64_t bytes) {
+    if (data == nullptr || !status.ok()) return;
+    status = writer.write(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
+  };
+  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    const CardTrunkLayer& layer = model_.layers[i];
+    const TrunkWeights::Layer& at = weights_.layers[i];
+    write(at.attention_norm, layer.attention_norm, model_.d_model * sizeof(float));
+    write(at.q, layer.q.data, layer.q.bytes());
+    write(at.k, layer.k.data, layer.k.bytes());
+    write(at.v, layer.v.data, layer.v.bytes());
+    write(at.q_norm, layer.q_norm, model_.key_dim * sizeof(float));
+    write(at.k_norm, layer.k_norm, model_.key_dim * sizeof(float));
+    write(at.output, layer.output.data, layer.output.bytes());
+    write(at.expert_norm, layer.expert_norm, model_.d_model * sizeof(float));
+    write(at.router, layer.router.data, layer.router.bytes());
+  }
+  write(weights_.output_norm, model_.output_norm, model_.d_model * sizeof(float));
+  write(weights_.head, model_.head.data, model_.head.bytes());
+  return status;
+}
+
+// ---- a step
+// -----------------------------------------------------------------------------------------------------------
+
+CardStepInput CudaTrunk::begin(const CardStepSize& size) {
+  size_ = size;
+  if (is_replayed()) size_.most_keys = keys_of_graph(size.most_keys, limits_.context);
+  at_ = lay_out_step(model_, limits_, size_);
+  TERRACE_CHECK(cache_.end + at_.end <= memory_.size(), "a step larger than the limits");
+  const auto in = [&]<class T>(T*& pointer, std::uint64_t offset) {
+    pointer = reinterpret_cast<T*>(pinned_.in.data() + offset);
+  };
+  CardStepInput input;
+  in(input.x, at_.x);
+  in(input.cosines, at_.cosines);
+  in(input.sines, at_.sines);
+  in(input.positions, at_.positions);
+  in(input.n_keys, at_.n_keys);
+  in(input.tables, at_.tables);
+  in(input.wanted, at_.wanted);
+  in(input.blocks, at_.blocks);
+  input.blocks_stride = (limits_.context + kKvBlockPositions - 1) / kKvBlockPositions;
+  return input;
+}
+
+bool CudaTrunk::is_replayed() const { return size_.n_rows <= kMostReplayedRows && size_.n_wanted <= kHeadRows; }
+
+Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums, FunctionRef<Status()> queue) {
+  if (!is_replayed()) return queue();
+  const std::array<std::uint32_t, 7> key = {static_cast<std::uint32_t>(part),
+                                            layer,
+                                            add_sums ? 1u : 0u,
+                                            size_.n_rows,
+                                            size_.n_tables,
+                                            size_.n_wanted,
+                                            size_.most_keys};
+  const auto found = std::find_if(replays_.begin(), replays_.end(), [&](const Replay& r) { return r.key == key; });
+  if (found != replays_.end()) return found->graph.launch(stream_);
+  if (replays_.size() >= kMostReplays) return queue();
+  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, queue));
+  replays_.push_back({key, std::move(graph)});
+  return replays_.back().graph.launch(stream_);
+}
+
+Status CudaTrunk::queue_input() {
+  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(step<std::byte>(0), pinned_.in.data(), at_.in_bytes));
+  return stream_.fill(step<std::byte>(at_.failures), 0xff, size_.n_rows * sizeof(std::uint32_t));
+}
+
+// From the residual to the layer's router: what comes before its experts.
+Status CudaTrunk::queue_attention(std::uint32_t layer, Pending pending) {
+  TERRACE_RETURN_IF_ERROR(norm(layer, pending, CardFailure::kNormedBeforeAttention));
+  TERRACE_RETURN_IF_ERROR(project(layer));
+  TERRACE_RETURN_IF_ERROR(attend(layer));
+  return norm(layer, Pending::kAttention, CardFailure::kNormedBeforeExperts);
+}
+
+Status CudaTrunk::queue_whole() {
+  TERRACE_RETURN_IF_ERROR(queue_input());
+  const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
+  for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
+    TERRACE_RETURN_IF_ERROR(queue_attention(layer, layer == 0 ? Pending::kNothing : Pending::kExperts));
+    TERRACE_RETURN_IF_ERROR(choose(layer, true));
+    TERRACE_RETURN_IF_ERROR(experts(layer));
+  }
+  return queue_head(Pending::kExperts);
+}
+
+Status CudaTrunk::queue_head(Pending pending) {
+  const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
+  if (pending != Pending::kNothing) TERRACE_RETURN_IF_ERROR(norm(n_layers, pending, CardFailure::kNormedBeforeHead));
+  if (size_.n_wanted > kHeadRows) return {};  // finish_many_logits()
+  if (size_.n_wanted > 0) TERRACE_RETURN_IF_ERROR(queue_logits(0, size_.n_wanted));
+  return queue_failures();
+}
+
+Status CudaTrunk::queue_failures() {
+  return stream_.copy_to_host(back(at_.failures), step<std::byte>(at_.failures), at_.back_bytes());
+}
+
+// Logits of n of the rows that want them, to pinned memory.
+Status CudaTrunk::queue_logits(std::uint32_t first, std::uint32_t n) {
+  const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
+  const Rows x = rows_of_h(model_.head.type);
+  ResidualArgs normed;
+  normed.x = step<float>(at_.x);
+  normed.rows = step<std::uint32_t>(at_.wanted) + first;
+  normed.n_rows = n;
+  normed.n = model_.d_model;
+  normed.w = weight<float>(weights_.output_norm);
+  normed.eps = model_.norm_eps;
+  normed.normed_code = code(n_layers, CardFailure::kNormedBeforeHead);
+  normed.out[0] = {gemv_activation(model_.head.type), const_cast<std::byte*>(x.at), x.stride};
+  normed.failures = step<std::uint32_t>(at_.failures);
+  TERRACE_RETURN_IF_ERROR(residual(stream_, normed));
+  float* const logits = step<float>(at_.logits);
+  TERRACE_RETURN_IF_ERROR(multiply(model_.head, weights_.head, x, n, logits));
+  TERRACE_RETURN_IF_ERROR(check_finite(
+      stream_, {logits, n, model_.vocabulary, normed.rows, code(n_layers, CardFailure::kLogits), normed.failures}));
+  return stream_.copy_to_host(pinned_.back.data() + back_logits_, logits,
+                              std::size_t{n} * model_.vocabulary * sizeof(float));
+}
+
+Status CudaTrunk::finish_many_logits() {
+  many_logits_.resize(std::size_t{size_.n_wanted} * model_.vocabulary);
+  for (std::uint32_t first = 0; first < size_.n_wanted; first += kHeadRows) {
+    const std::uint32_t n = std::min(kHeadRows, size_.n_wanted - first);
+    TERRACE_RETURN_IF_ERROR(queue_logits(first, n));
+    TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+    std::memcpy(many_logits_.data() + std::size_t{first} * model_.vocabulary, pinned_.back.data() + back_logits_,
+                std::size_t{n} * model_.vocabulary * sizeof(float));
+  }
+  return queue_failures();
+}
+
+Result<CardStepResult> CudaTrunk::finish() {
+  const bool many = size_.n_wanted > kHeadRows;
+  if (many) TERRACE_RETURN_IF_ERROR(finish_many_logits());
+  TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+  collect_failures();
+  CardStepResult result;
+  result.logits = many ? many_logits_.data() : reinterpret_cast<const float*>(pinned_.back.data() + back_logits_);
+  result.experts = reinterpret_cast<const std::uint16_t*>(back(at_.ids));
+  result.failures = failures_;
+  return result;
+}
+
+void CudaTrunk::collect_failures() {
+  failures_.clear();
+  const auto* codes = reinterpret_cast<const std::uint32_t*>(back(at_.failures));
+  for (std::uint32_t row = 0; row < size_.n_rows; ++row)
+    if (codes[row] != kNoFailure)
+      failures_.push_back({row, codes[row] / 16, static_cast<CardFailure>(codes[row] % 16)});
+}
+
+Result<CardStepResult> CudaTrunk::run(std::span<const SlabView> slabs) {
+  TERRACE_CHECK(slabs.size() == model_.layers.size() * model_.n_experts, "every expert is on the card");
+  if (slabs.data() != slabs_) {
+    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(weight<std::byte>(weights_.slabs), slabs.data(), slabs.size_bytes()));
+    TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+    slabs_ = slabs.data();
+  }
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kWhole, 0, false, [this] { return queue_whole(); }));
+  return finish();
+}
+
+// ---- layer by layer
+// -----------------------------------------------------------------------------------------------------
+
+Status CudaTrunk::queue_sums() {
+  return stream_.copy_to_card(step<std::byte>(at_.sums), pinned_.sums.data(),
+                              std::size_t{size_.n_rows} * model_.d_model * sizeof(std::int64_t));
+}
+
+Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) {
+  const std::size_t row_bytes = std::size_t{size_.n_rows} * model_.d_model * sizeof(float);
+  const std::size_t n_choices = std::size_t{size_.n_rows} * model_.top_k;
+  const std::uint64_t ids = at_.ids + layer * n_choices * sizeof(std::uint16_t);
+  const auto queue = [&]() -> Status {
+    if (layer == 0) TERRACE_RETURN_IF_ERROR(queue_input());
+    if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
+    TERRACE_RETURN_IF_ERROR(queue_attention(layer, add_sums ? Pending::kSums : Pending::kNothing));
+    TERRACE_RETURN_IF_ERROR(choose(layer, false));
+    TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(pinned_.back.data() + back_rows_, step<std::byte>(at_.h), row_bytes));
+    TERRACE_RETURN_IF_ERROR(
+        stream_.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));
+    return stream_.copy_to_host(back(ids), step<std::byte>(ids), n_choices * sizeof(std::uint16_t));
+  };
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kAttention, layer, add_sums, queue));
+  TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+  return CardRoutedRows{reinterpret_cast<const float*>(pinned_.back.data() + back_rows_),
+                        reinterpret_cast<const std::uint16_t*>(back(ids)),
+                        reinterpret_cast<const float*>(back(at_.weights))};
+}
+
+std::span<std::int64_t> CudaTrunk::sums() {
+  return {reinterpret_cast<std::int64_t*>(pinned_.sums.data()), std::size_t{size_.n_rows} * model_.d_model};
+}
+
+Result<const float*> CudaTrunk::add_and_read(std::uint32_t layer) {
+  TERRACE_RETURN_IF_ERROR(queue_sums());
+  TERRACE_RETURN_IF_ERROR(norm(layer + 1, Pending::kSums, CardFailure::kNormedBeforeHead));
+  std::byte* const rows = pinned_.back.data() + back_rows_;
+  TERRACE_RETURN_IF_ERROR(
+      stream_.copy_to_host(rows, step<std::byte>(at_.x), std::size_t{size_.n_rows} * model_.d_model * sizeof(float)));
+  TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+  return reinterpret_cast<const float*>(rows);
+}
+
+Result<CardStepResult> CudaTrunk::head(bool add_sums) {
+  const auto queue = [&]() -> Status {
+    if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
+    return queue_head(add_sums ? Pending::kSums : Pending::kNothing);
+  };
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kHead, 0, add_sums, queue));
+  return finish();
+}
+
+Status CudaTrunk::copy_block(std::uint32_t to, std::uint32_t from) {
+  for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
+    std::byte* const k = weight<std::byte>(cache_.k + layer * cache_.k_layer_bytes);
+    std::byte* const v = weight<std::byte>(cache_.v + layer * cache_.v_layer_bytes);
+    TERRACE_RETURN_IF_ERROR(
+        stream_.copy_on_card(k + to * cache_.k_block_bytes, k + from * cache_.k_block_bytes, cache_.k_block_bytes));
+    TERRACE_RETURN_IF_ERROR(
+        stream_.copy_on_card(v + to * cache_.v_block_bytes, v + from * cache_.v_block_bytes, cache_.v_block_bytes));
+  }
+  return {};
+}
+
+}  // namespace terrace::kernels::cuda

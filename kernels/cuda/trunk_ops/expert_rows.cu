@@ -1,0 +1,60 @@
+// 256 values of a pair to a thread block: blocks of every class divide that.
+#include "kernels/cuda/activations/quantize.cuh"
+#include "kernels/cuda/device/overlap.cuh"
+#include "kernels/cuda/trunk_ops/trunk_ops.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kCheckedValues = 1024;  // of a thread block
+
+__global__ void __launch_bounds__(kThreads) expert_rows_kernel(const ExpertRowsArgs args) {
+  __shared__ float values[kThreads];
+  let_next_begin();
+  wait_for_previous();
+  const std::uint32_t first = blockIdx.x * kThreads, i = first + threadIdx.x, pair = blockIdx.y;
+  bool finite = true;
+  if (i < args.n) {
+    const std::size_t at = std::size_t{pair} * args.n + i;
+    values[threadIdx.x] = silu_exact(args.gate[at]) * args.up[at];
+    finite = is_finite(values[threadIdx.x]);
+  }
+  finite = __syncthreads_and(finite) != 0;
+  if (!finite && threadIdx.x == 0) atomicMin(args.failures + args.x_rows[pair], args.code);
+  write_card_values(args.out.activation, values, first, min(kThreads, args.n - first),
+                    args.out.rows + pair * args.out.stride, args.n);
+}
+
+__global__ void __launch_bounds__(kThreads) check_kernel(const CheckArgs args) {
+  let_next_begin();
+  wait_for_previous();
+  const std::uint32_t row = blockIdx.y, end = min(args.n, (blockIdx.x + 1) * kCheckedValues);
+  bool finite = true;
+  for (std::uint32_t i = blockIdx.x * kCheckedValues + threadIdx.x; i < end; i += kThreads)
+    finite = finite && is_finite(args.x[std::size_t{row} * args.n + i]);
+  if (!finite) atomicMin(args.failures + (args.rows != nullptr ? args.rows[row] : row), args.code);
+}
+
+}  // namespace
+
+Status expert_rows(const Stream& stream, const ExpertRowsArgs& args) {
+  if (args.n_pairs == 0 || args.n_pairs > kMaxGridRows || args.n == 0 ||
+      args.n % block_values(args.out.activation) != 0)
+    return invalid_shape("rows between experts", {{"pairs", args.n_pairs}, {"values", args.n}});
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  launch_overlapped(overlaps_launches(stream.card()), expert_rows_kernel,
+                    dim3(divide_up(args.n, kThreads), args.n_pairs), kThreads, 0, stream.native(), args);
+  return after_launch(stream, "rows between experts", {{"pairs", args.n_pairs}, {"values", args.n}});
+}
+
+Status check_finite(const Stream& stream, const CheckArgs& args) {
+  if (args.n_rows == 0 || args.n_rows > kMaxGridRows || args.n == 0)
+    return invalid_shape("looking for values that are not finite", {{"rows", args.n_rows}, {"values", args.n}});
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  launch_overlapped(overlaps_launches(stream.card()), check_kernel,
+                    dim3(divide_up(args.n, kCheckedValues), args.n_rows), kThreads, 0, stream.native(), args);
+  return after_launch(stream, "looking for values that are not finite", {{"rows", args.n_rows}, {"values", args.n}});
+}
+
+}  // namespace terrace::kernels::cuda

@@ -1,0 +1,216 @@
+// A warp routes a row. Of few rows all lie in one thread block, which then sorts their pairs; more rows are sorted by a
+// second launch.
+#include "kernels/cuda/device/overlap.cuh"
+#include "kernels/cuda/router/choice.cuh"
+#include "kernels/cuda/trunk_ops/trunk_ops.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr std::uint32_t kRowsOfBlock = 4;  // of the launch over many rows
+constexpr std::uint32_t kRowsAtOnce = 8;   // of the launch that sorts too
+constexpr std::uint32_t kSortThreads = 1024;
+
+// Shared memory of a row: keys, probabilities, ids.
+constexpr std::uint32_t row_words(std::uint32_t n_experts, std::uint32_t top_k) {
+  return 2 * n_experts + (top_k + 1) / 2;
+}
+
+constexpr std::uint32_t kOwnKeys = 8;  // of a lane, in registers
+
+// A number that rises with the key; -0 counts as +0. No finite key gives 0.
+__device__ __forceinline__ std::uint32_t rising(float key) {
+  const std::uint32_t bits = __float_as_uint(key + 0.0f);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The top_k largest keys, of equal ones the lowest id first; the sum of their p in that order.
+__device__ __forceinline__ float take_best(const float* keys, const float* p, std::uint32_t n, std::uint32_t top_k,
+                                           std::uint16_t* ids) {
+  std::uint32_t own[kOwnKeys];
+#pragma unroll
+  for (std::uint32_t j = 0; j < kOwnKeys; ++j) {
+    const std::uint32_t i = warp_lane() + j * kWarp;
+    own[j] = i < n ? rising(keys[i]) : 0;
+  }
+  float sum = 0.0f;
+  for (std::uint32_t k = 0; k < top_k; ++k) {
+    std::uint32_t best = 0;
+#pragma unroll
+    for (std::uint32_t j = 0; j < kOwnKeys; ++j) best = max(best, own[j]);
+    best = __reduce_max_sync(~0u, best);
+    std::uint32_t id = ~0u;
+#pragma unroll
+    for (std::uint32_t j = kOwnKeys; j-- > 0;)
+      if (own[j] == best) id = warp_lane() + j * kWarp;
+    id = __reduce_min_sync(~0u, id);
+#pragma unroll
+    for (std::uint32_t j = 0; j < kOwnKeys; ++j)
+      if (warp_lane() + j * kWarp == id) own[j] = 0;
+    sum = sum + p[id];
+    if (warp_lane() == 0) ids[k] = static_cast<std::uint16_t>(id);
+  }
+  return sum;
+}
+
+// The same for any number of experts.
+__device__ __forceinline__ float take_next(const float* keys, const float* p, std::uint32_t n, std::uint32_t top_k,
+                                           std::uint16_t* ids) {
+  Choice last{0.0f, 0};
+  float sum = 0.0f;
+  for (std::uint32_t k = 0; k < top_k; ++k) {
+    last = next_choice(keys, n, last, k == 0);
+    sum = sum + p[last.id];
+    if (warp_lane() == 0) ids[k] = static_cast<std::uint16_t>(last.id);
+  }
+  return sum;
+}
+
+// Logits become probabilities and keys in `shared`, row_words() of this warp. Where the row's ids lie there.
+__device__ __forceinline__ const std::uint16_t* choose_row(const ChooseArgs& args, std::uint32_t row, float* shared) {
+  const std::uint32_t n = args.n_experts, lane = warp_lane();
+  float* keys = shared;
+  float* p = shared + n;
+  bool finite = true;
+  for (std::uint32_t i = lane; i < n; i += kWarp) {
+    keys[i] = args.logits[std::size_t{row} * n + i];
+    finite = finite && is_finite(keys[i]);
+  }
+  if (!__all_sync(~0u, finite)) {
+    if (lane == 0) atomicMin(args.failures + row, args.router_code);
+    for (std::uint32_t i = lane; i < n; i += kWarp) keys[i] = 0.0f;
+  }
+  __syncwarp();
+  warp_softmax(keys, n, p);
+  __syncwarp();
+  auto* const ids = reinterpret_cast<std::uint16_t*>(shared + 2 * n);
+  const float sum =
+      n <= kWarp * kOwnKeys ? take_best(keys, p, n, args.top_k, ids) : take_next(keys, p, n, args.top_k, ids);
+  __syncwarp();
+  for (std::uint32_t k = lane; k < args.top_k; k += kWarp) {
+    const float weight = p[ids[k]] / sum;
+    args.weights[std::size_t{row} * args.top_k + k] = args.scaled ? weight * args.scale : weight;
+    args.ids[std::size_t{row} * args.top_k + k] = ids[k];
+  }
+  return ids;
+}
+
+// The pairs of a single row are groups of one. ids and slabs: shared memory.
+__device__ __forceinline__ void pairs_of_one_row(const ChooseArgs& args, const std::uint16_t* ids,
+                                                 const CardSlab* slabs) {
+  const std::uint32_t n = args.top_k;
+  for (std::uint32_t k = warp_lane(); k < n; k += kWarp) {
+    const CardSlab slab = slabs[ids[k]];
+    args.gate_up[k] = {slab.gate, k, 1};
+    args.gate_up[n + k] = {slab.up, n + k, 1};
+    args.down[k] = {slab.down, k, 1};
+    args.x_rows[k] = args.x_rows[n + k] = 0;
+    args.slots[k] = static_cast<std::int32_t>(k);
+  }
+}
+
+// Pairs by expert. How the pairs of an expert follow each other differs from run to run and changes no bit.
+// shared: 2 * n_experts words.
+__device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
+  const std::uint32_t n_pairs = args.n_rows * args.top_k, n = args.n_experts;
+  const std::uint32_t n_groups = min(n_pairs, n);
+  std::uint32_t* counts = shared;
+  std::uint32_t* next = shared + n;  // where an expert's next pair goes
+  for (std::uint32_t i = threadIdx.x; i < n; i += blockDim.x) counts[i] = 0;
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) atomicAdd(counts + args.ids[i], 1u);
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    std::uint32_t first = 0, group = 0;  // before the 32 experts at hand
+    for (std::uint32_t start = 0; start < n; start += kWarp) {
+      const std::uint32_t expert = start + warp_lane(), count = expert < n ? counts[expert] : 0;
+      std::uint32_t before = count;
+#pragma unroll
+      for (int apart = 1; apart < static_cast<int>(kWarp); apart *= 2) {
+        const std::uint32_t other = __shfl_up_sync(~0u, before, apart);
+        if (warp_lane() >= static_cast<std::uint32_t>(apart)) before += other;
+      }
+      const std::uint32_t used = __ballot_sync(~0u, count != 0);
+      if (count != 0) {
+        const std::uint32_t mine = group + __popc(used & ((1u << warp_lane()) - 1)), at = first + before - count;
+        next[expert] = at;
+        args.gate_up[mine] = {args.slabs[expert].gate, at, count};
+        args.gate_up[n_groups + mine] = {args.slabs[expert].up, n_pairs + at, count};
+        args.down[mine] = {args.slabs[expert].down, at, count};
+      }
+      first += __shfl_sync(~0u, before, kWarp - 1);
+      group += __popc(used);
+    }
+    for (std::uint32_t unused = group + warp_lane(); unused < n_groups; unused += kWarp)
+      args.gate_up[unused] = args.gate_up[n_groups + unused] = args.down[unused] = {nullptr, 0, 0};
+  }
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) {
+    const std::uint32_t at = atomicAdd(next + args.ids[i], 1u);
+    args.x_rows[at] = args.x_rows[n_pairs + at] = i / args.top_k;
+    args.slots[i] = static_cast<std::int32_t>(at);
+  }
+}
+
+__global__ void __launch_bounds__(kWarp* kRowsOfBlock) choose_kernel(const ChooseArgs args) {
+  extern __shared__ float shared[];
+  let_next_begin();
+  wait_for_previous();
+  const std::uint32_t row = blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp;
+  if (row < args.n_rows) choose_row(args, row, shared + threadIdx.x / kWarp * row_words(args.n_experts, args.top_k));
+}
+
+__global__ void __launch_bounds__(kSortThreads) sort_kernel(const ChooseArgs args) {
+  extern __shared__ float shared[];
+  let_next_begin();
+  wait_for_previous();
+  sort_pairs(args, reinterpret_cast<std::uint32_t*>(shared));
+}
+
+// One row: a warp. Its experts' places are brought before the kernels before this one have ended.
+__global__ void __launch_bounds__(kWarp) choose_one_kernel(const ChooseArgs args) {
+  extern __shared__ __align__(16) float shared[];
+  let_next_begin();
+  auto* const slabs = reinterpret_cast<CardSlab*>(shared);
+  for (std::uint32_t i = threadIdx.x; i < args.n_experts; i += kWarp) slabs[i] = args.slabs[i];
+  wait_for_previous();
+  pairs_of_one_row(args, choose_row(args, 0, reinterpret_cast<float*>(slabs + args.n_experts)), slabs);
+}
+
+// A few rows in one thread block: a warp to each.
+__global__ void __launch_bounds__(kWarp* kRowsAtOnce) choose_and_sort_kernel(const ChooseArgs args) {
+  extern __shared__ float shared[];
+  let_next_begin();
+  wait_for_previous();
+  choose_row(args, threadIdx.x / kWarp, shared + threadIdx.x / kWarp * row_words(args.n_experts, args.top_k));
+  __syncthreads();
+  sort_pairs(args, reinterpret_cast<std::uint32_t*>(shared));
+}
+
+}  // namespace
+
+Status choose_experts(const Stream& stream, const ChooseArgs& args) {
+  const std::initializer_list<LaunchSize> sizes = {
+      {"rows", args.n_rows}, {"experts", args.n_experts}, {"top-k", args.top_k}};
+  if (args.n_rows == 0 || args.top_k == 0 || args.top_k > args.n_experts || args.n_experts > kMaxChosenExperts)
+    return invalid_shape("choosing experts", sizes);
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  const bool overlap = overlaps_launches(stream.card());
+  const std::uint32_t row_bytes = row_words(args.n_experts, args.top_k) * sizeof(float);
+  const std::uint32_t one_bytes = row_bytes + args.n_experts * sizeof(CardSlab);
+  if (args.slabs != nullptr && args.n_rows == 1 && one_bytes <= 48 * 1024) {
+    launch_overlapped(overlap, choose_one_kernel, 1, kWarp, one_bytes, stream.native(), args);
+    return after_launch(stream, "choosing experts", sizes);
+  }
+  if (args.slabs != nullptr && args.n_rows <= kRowsAtOnce && args.n_rows * row_bytes <= 48 * 1024) {
+    launch_overlapped(overlap, choose_and_sort_kernel, 1, kWarp * args.n_rows, args.n_rows * row_bytes, stream.native(),
+                      args);
+    return after_launch(stream, "choosing experts", sizes);
+  }
+  launch_overlapped(overlap, choose_kernel, divide_up(args.n_rows, kRowsOfBlock), kWarp * kRowsOfBlock,
+                    kRowsOfBlock * row_bytes, stream.native(), args);
+  if (args.slabs != nullptr) launch_overlapped(overlap, sort_kernel, 1, kSortThreads, row_bytes, stream.native(), args);
+  return after_launch(stream, "choosing experts", sizes);
+}
+
+}  // namespace terrace::kernels::cuda

@@ -1,0 +1,354 @@
+// The fused operations of a step against the single ones, which gpu_ops_test and gpu_attention_test compare with the
+// scalar table; and what they note of rows that are not finite.
+#include "kernels/cuda/trunk_ops/trunk_ops.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "kernels/cuda/activations/activations.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/combine/combine.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/router/router.h"
+#include "kernels/cuda/weights/card_rows.h"
+#include "tests/gpu/card_test.h"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+constexpr unsigned kSeed = 4177;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr ActivationClass kClasses[] = {ActivationClass::kF32, ActivationClass::kA8x32, ActivationClass::kA8x256};
+
+class CardTrunkOps : public test::CardTest {
+ protected:
+  std::vector<float> random(std::size_t n, float scale = 1.0f) {
+    std::normal_distribution<float> bell(0.0f, scale);
+    std::vector<float> x(n);
+    for (float& value : x) value = bell(rng_);
+    return x;
+  }
+  std::uint32_t* no_failures(std::size_t n) { return upload(std::vector<std::uint32_t>(n, kNoFailure)); }
+  static std::size_t stride(ActivationClass activation, std::uint32_t cols) {
+    return card_row_layout(block_values(activation), cols).bytes;
+  }
+  // The bytes that kernels read of card rows made of x [n_rows, cols].
+  std::vector<std::byte> card_rows(ActivationClass activation, const float* x, std::uint32_t n_rows,
+                                   std::uint32_t cols) {
+    std::byte* rows = zeros(n_rows * stride(activation, cols));
+    EXPECT_TRUE(quantize_card_rows(stream(), {activation, x, cols, n_rows, cols, rows, stride(activation, cols)}).ok());
+    return download(rows, n_rows * stride(activation, cols));
+  }
+  // What lies between the parts of a row is not written.
+  std::byte* zeros(std::size_t n) { return upload(std::vector<std::byte>(n)); }
+
+  std::mt19937 rng_{kSeed};
+};
+
+TEST_F(CardTrunkOps, Residual_EqualsAddNormAndQuantise) {
+  for (const std::uint32_t n : {256u, 768u, 2048u, 4096u}) {
+    for (const std::uint32_t n_rows : {1u, 5u}) {
+      const auto x = random(n_rows * n), delta = random(n_rows * n), w = random(n);
+      float* expected = upload(x);
+      float* normed = room<float>(n_rows * n);
+      ASSERT_OK(add(stream(), expected, upload(delta), n_rows * n));
+      ASSERT_OK(rms_norm(stream(), {expected, n, upload(w), normed, n, n_rows, n, 1e-6f}));
+      ResidualArgs args;
+      args.x = upload(x);
+      args.n_rows = n_rows;
+      args.n = n;
+      args.delta = upload(delta);
+      args.w = upload(w);
+      args.eps = 1e-6f;
+      args.h = room<float>(n_rows * n);
+      for (std::size_t i = 0; i < 3; ++i)
+        args.out[i] = {kClasses[i], zeros(n_rows * stride(kClasses[i], n)), stride(kClasses[i], n)};
+      args.failures = no_failures(n_rows);
+      ASSERT_OK(residual(stream(), args));
+      EXPECT_EQUAL_FLOATS(download(args.x, n_rows * n), download(expected, n_rows * n), "x");
+      EXPECT_EQUAL_FLOATS(download(args.h, n_rows * n), download(normed, n_rows * n), "h");
+      for (const CardRowsOut& out : args.out)
+        EXPECT_EQ(download(out.rows, n_rows * out.stride), card_rows(out.activation, normed, n_rows, n));
+      EXPECT_THAT(download(args.failures, n_rows), Each(kNoFailure));
+    }
+  }
+}
+
+TEST_F(CardTrunkOps, Residual_OfExpertsAndOfSums_EqualsTheFixedPointSum) {
+  constexpr std::uint32_t kRows = 3, kTopK = 8, n = 2048, kPairs = kRows * kTopK;
+  const auto x = random(kRows * n), out = random(kPairs * n), weights = random(kPairs);
+  std::vector<std::int32_t> slots(kPairs);
+  for (std::uint32_t i = 0; i < kPairs; ++i) slots[i] = static_cast<std::int32_t>(i * 7 % kPairs);
+  auto* sums = upload(std::vector<std::int64_t>(kRows * n));
+  auto* flags = upload(std::vector<std::uint8_t>(kRows));
+  float* expected = upload(x);
+  AddFixedArgs fixed;
+  fixed.out = upload(out);
+  fixed.out_stride = n;
+  fixed.slots = upload(slots);
+  fixed.weights = upload(weights);
+  fixed.n_slots = kTopK;
+  fixed.n_rows = kRows;
+  fixed.n = n;
+  fixed.sums = sums;
+  fixed.failed = flags;
+  ASSERT_OK(add_fixed(stream(), fixed));
+  ASSERT_OK(from_fixed(stream(), {sums, kRows, n, 24, expected, true, flags}));
+  for (const bool of_sums : {false, true}) {
+    ResidualArgs args;
+    args.x = upload(x);
+    args.n_rows = kRows;
+    args.n = n;
+    if (of_sums)
+      args.sums = sums;
+    else
+      args.experts = {fixed.out, fixed.slots, fixed.weights, kTopK};
+    args.failures = no_failures(kRows);
+    ASSERT_OK(residual(stream(), args));
+    EXPECT_EQUAL_FLOATS(download(args.x, kRows * n), download(expected, kRows * n), of_sums ? "sums" : "experts");
+    EXPECT_THAT(download(args.failures, kRows), Each(kNoFailure));
+  }
+}
+
+TEST_F(CardTrunkOps, Residual_NotesTheFirstFailureOfARow) {
+  constexpr std::uint32_t n = 256, kRows = 4;
+  auto delta = random(kRows * n);
+  delta[n + 17] = kNaN;
+  std::vector<std::int64_t> sums(kRows * n);
+  sums[2 * n + 5] = std::int64_t{1} << 51;
+  ResidualArgs args;
+  args.n_rows = kRows;
+  args.n = n;
+  args.w = upload(random(n));
+  args.experts_code = 7;
+  args.added_code = 8;
+  args.normed_code = 9;
+  args.h = room<float>(kRows * n);
+  args.failures = upload(std::vector<std::uint32_t>{kNoFailure, kNoFailure, kNoFailure, 3});
+  args.x = upload(random(kRows * n));
+  args.delta = upload(delta);
+  ASSERT_OK(residual(stream(), args));
+  EXPECT_THAT(download(args.failures, kRows), ElementsAre(kNoFailure, 8, kNoFailure, 3));
+  EXPECT_THAT(download(args.h + n, n), Each(0.0f)) << "what is not finite goes on as zeros";
+  args.delta = nullptr;
+  args.sums = upload(sums);
+  args.x = upload(random(kRows * n));
+  ASSERT_OK(residual(stream(), args));
+  EXPECT_THAT(download(args.failures, kRows), ElementsAre(kNoFailure, 8, 7, 3));
+}
+
+TEST_F(CardTrunkOps, FinishHeads_EqualsNormRopeAndAppend) {
+  constexpr std::uint32_t kRows = 3, kHeads = 8, kKvHeads = 2, kDim = 128, kBlocks = 4;
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    const auto q = random(kRows * kHeads * kDim), k = random(kRows * kKvHeads * kDim),
+               v = random(kRows * kKvHeads * kDim);
+    const auto *q_norm = upload(random(kDim)), *k_norm = upload(random(kDim));
+    const auto *cosines = upload(random(kRows * kDim / 2)), *sines = upload(random(kRows * kDim / 2));
+    const auto* streams = upload(std::vector<std::uint32_t>{0, 1, 1});
+    const auto* positions = upload(std::vector<std::uint32_t>{40, 0, 1});
+    const std::size_t cache_bytes = kBlocks * kKvHeads * kKvBlockPositions * kDim * bytes(type);
+    KvCache cache{zeros(cache_bytes),
+                  zeros(cache_bytes),
+                  type,
+                  kKvHeads,
+                  kDim,
+                  kDim,
+                  upload(std::vector<std::uint32_t>{3, 1, 2, 0}),
+                  2};
+    float *expected_q = upload(q), *expected_k = upload(k);
+    ASSERT_OK(rms_norm(stream(), {expected_q, kDim, q_norm, expected_q, kDim, kRows * kHeads, kDim, 1e-6f}));
+    ASSERT_OK(rms_norm(stream(), {expected_k, kDim, k_norm, expected_k, kDim, kRows * kKvHeads, kDim, 1e-6f}));
+    ASSERT_OK(rope(stream(), {expected_q, kHeads * kDim, kRows, kHeads, kDim, kDim, cosines, sines}));
+    ASSERT_OK(rope(stream(), {expected_k, kKvHeads * kDim, kRows, kKvHeads, kDim, kDim, cosines, sines}));
+    ASSERT_OK(kv_append(stream(), {cache, expected_k, kKvHeads * kDim, upload(v), kKvHeads * kDim, streams, positions,
+                                   kRows, room<std::uint8_t>(kRows)}));
+    const auto expected_keys = download(cache.k, cache_bytes), expected_values = download(cache.v, cache_bytes);
+
+    cache.k = zeros(cache_bytes);
+    cache.v = zeros(cache_bytes);
+    HeadsArgs args;
+    args.q = upload(q);
+    args.k = upload(k);
+    args.v = upload(v);
+    args.n_rows = kRows;
+    args.n_heads = kHeads;
+    args.q_norm = q_norm;
+    args.k_norm = k_norm;
+    args.eps = 1e-6f;
+    args.n_rot = kDim;
+    args.cosines = cosines;
+    args.sines = sines;
+    args.cache = cache;
+    args.streams = streams;
+    args.positions = positions;
+    args.queries_code = 1;
+    args.keys_code = 2;
+    args.values_code = 3;
+    args.failures = no_failures(kRows);
+    ASSERT_OK(finish_heads(stream(), args));
+    EXPECT_EQUAL_FLOATS(download(args.q, q.size()), download(expected_q, q.size()), "q");
+    EXPECT_EQ(download(cache.k, cache_bytes), expected_keys);
+    EXPECT_EQ(download(cache.v, cache_bytes), expected_values);
+    EXPECT_THAT(download(args.failures, kRows), Each(kNoFailure));
+
+    auto bad_q = q, bad_v = v;
+    bad_q[5] = kNaN;                            // row 0
+    bad_v[2 * kKvHeads * kDim + 9] = INFINITY;  // row 2
+    args.q = upload(bad_q);
+    args.v = upload(bad_v);
+    ASSERT_OK(finish_heads(stream(), args));
+    EXPECT_THAT(download(args.failures, kRows), ElementsAre(1, kNoFailure, 3));
+  }
+}
+
+// Which pairs an expert has, whatever their order.
+TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
+  constexpr std::uint32_t kExperts = 128, kTopK = 8;
+  for (const std::uint32_t n_rows : {1u, 3u, 8u, 9u, 100u}) {
+    const std::uint32_t n_pairs = n_rows * kTopK, n_groups = std::min(n_pairs, kExperts);
+    const float* logits = upload(random(n_rows * kExperts));
+    RouteArgs single;
+    single.logits = logits;
+    single.n_rows = n_rows;
+    single.n_experts = kExperts;
+    single.rule.top_k = kTopK;
+    single.ids = room<std::uint16_t>(n_pairs);
+    single.weights = room<float>(n_pairs);
+    ASSERT_OK(route(stream(), single));
+    std::vector<CardSlab> slabs;
+    for (std::uintptr_t e = 0; e < kExperts; ++e)
+      slabs.push_back({reinterpret_cast<std::byte*>(e), reinterpret_cast<std::byte*>(1000 + e),
+                       reinterpret_cast<std::byte*>(2000 + e)});
+    ChooseArgs args;
+    args.logits = logits;
+    args.n_rows = n_rows;
+    args.n_experts = kExperts;
+    args.top_k = kTopK;
+    args.ids = room<std::uint16_t>(n_pairs);
+    args.weights = room<float>(n_pairs);
+    args.failures = no_failures(n_rows);
+    args.slabs = upload(slabs);
+    args.gate_up = room<GemvGroup>(2 * n_groups);
+    args.down = room<GemvGroup>(n_groups);
+    args.x_rows = room<std::uint32_t>(2 * n_pairs);
+    args.slots = room<std::int32_t>(n_pairs);
+    ASSERT_OK(choose_experts(stream(), args));
+    const auto ids = download(args.ids, n_pairs);
+    EXPECT_EQ(ids, download(single.ids, n_pairs));
+    EXPECT_EQUAL_FLOATS(download(args.weights, n_pairs), download(single.weights, n_pairs), "weights");
+    const auto gate_up = download(args.gate_up, 2 * n_groups), down = download(args.down, n_groups);
+    const auto x_rows = download(args.x_rows, 2 * n_pairs);
+    const auto slots = download(args.slots, n_pairs);
+    std::vector<std::uintptr_t> expert_of(n_pairs, kExperts);
+    std::uint32_t seen = 0;
+    for (std::uint32_t g = 0; g < n_groups; ++g) {
+      if (down[g].n == 0) continue;
+      const auto expert = reinterpret_cast<std::uintptr_t>(gate_up[g].w);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gate_up[n_groups + g].w), 1000 + expert);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(down[g].w), 2000 + expert);
+      EXPECT_EQ(gate_up[g].first, down[g].first);
+      EXPECT_EQ(gate_up[n_groups + g].first, n_pairs + down[g].first);
+      EXPECT_THAT((std::vector{gate_up[g].n, gate_up[n_groups + g].n}), Each(down[g].n));
+      for (std::uint32_t i = 0; i < down[g].n; ++i) expert_of[down[g].first + i] = expert;
+      seen += down[g].n;
+    }
+    EXPECT_EQ(seen, n_pairs);
+    for (std::uint32_t i = 0; i < n_pairs; ++i) {
+      const auto at = static_cast<std::uint32_t>(slots[i]);
+      ASSERT_LT(at, n_pairs);
+      EXPECT_EQ(expert_of[at], ids[i]);
+      EXPECT_EQ(x_rows[at], i / kTopK);
+      EXPECT_EQ(x_rows[n_pairs + at], i / kTopK);
+    }
+  }
+}
+
+TEST_F(CardTrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNotesTheRow) {
+  auto logits = random(2 * 16);
+  logits[16 + 3] = kNaN;
+  ChooseArgs args;
+  args.logits = upload(logits);
+  args.n_rows = 2;
+  args.n_experts = 16;
+  args.top_k = 3;
+  args.ids = room<std::uint16_t>(6);
+  args.weights = room<float>(6);
+  args.router_code = 5;
+  args.failures = no_failures(2);
+  ASSERT_OK(choose_experts(stream(), args));
+  EXPECT_THAT(download(args.failures, 2), ElementsAre(kNoFailure, 5));
+  EXPECT_THAT(download(args.ids + 3, 3), ElementsAre(0, 1, 2));
+}
+
+TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {
+  constexpr std::uint32_t kPairs = 5;
+  for (const std::uint32_t n : {256u, 768u, 2048u}) {
+    for (const ActivationClass activation : kClasses) {
+      auto gate = random(kPairs * n);
+      const auto up = random(kPairs * n);
+      float* expected = upload(gate);
+      ASSERT_OK(silu_mul(stream(), expected, upload(up), kPairs * n, expected));
+      ExpertRowsArgs args;
+      args.gate = upload(gate);
+      args.up = upload(up);
+      args.n_pairs = kPairs;
+      args.n = n;
+      args.out = {activation, zeros(kPairs * stride(activation, n)), stride(activation, n)};
+      args.x_rows = upload(std::vector<std::uint32_t>{2, 0, 1, 2, 0});
+      args.code = 6;
+      args.failures = no_failures(3);
+      ASSERT_OK(expert_rows(stream(), args));
+      EXPECT_EQ(download(args.out.rows, kPairs * args.out.stride), card_rows(activation, expected, kPairs, n));
+      EXPECT_THAT(download(args.failures, 3), Each(kNoFailure));
+      gate[2 * n + 255] = kNaN;  // pair 2, of row 1
+      args.gate = upload(gate);
+      ASSERT_OK(expert_rows(stream(), args));
+      EXPECT_THAT(download(args.failures, 3), ElementsAre(kNoFailure, 6, kNoFailure));
+    }
+  }
+}
+
+TEST_F(CardTrunkOps, AttentionToRows_EqualsAttentionAndQuantise) {
+  constexpr std::uint32_t kRows = 3, kHeads = 8, kDim = 64, kKeys = 600, kBlocks = (kKeys + 31) / 32;
+  constexpr std::uint32_t kWidth = kHeads * kDim;
+  std::vector<std::uint32_t> table(kBlocks);
+  for (std::uint32_t i = 0; i < kBlocks; ++i) table[i] = kBlocks - 1 - i;
+  AttentionArgs args;
+  args.cache = {reinterpret_cast<std::byte*>(upload(random(kBlocks * 2 * 32 * kDim))),
+                reinterpret_cast<std::byte*>(upload(random(kBlocks * 2 * 32 * kDim))),
+                KvType::kF32,
+                2,
+                kDim,
+                kDim,
+                upload(table),
+                kBlocks};
+  args.q = upload(random(kRows * kWidth));
+  args.q_stride = kWidth;
+  args.out = room<float>(kRows * kWidth);
+  args.out_stride = kWidth;
+  args.streams = upload(std::vector<std::uint32_t>(kRows));
+  args.n_keys = upload(std::vector<std::uint32_t>{600, 1, 257});
+  args.n_rows = kRows;
+  args.n_heads = kHeads;
+  args.max_keys = kKeys;
+  args.scale = 0.125f;
+  args.scratch = reinterpret_cast<float*>(room<std::byte>(attention_scratch_bytes(kRows, kHeads, kDim, kKeys)));
+  ASSERT_OK(attend(stream(), args));
+  for (const ActivationClass activation : kClasses) {
+    AttentionRows rows;
+    rows.out = {activation, zeros(kRows * stride(activation, kWidth)), stride(activation, kWidth)};
+    rows.failures = no_failures(kRows);
+    ASSERT_OK(attend(stream(), args, rows));
+    EXPECT_EQ(download(rows.out.rows, kRows * rows.out.stride), card_rows(activation, args.out, kRows, kWidth));
+    EXPECT_THAT(download(rows.failures, kRows), Each(kNoFailure));
+  }
+}
+
+}  // namespace
+}  // namespace terrace::kernels::cuda

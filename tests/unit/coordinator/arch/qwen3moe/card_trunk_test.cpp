@@ -1,0 +1,154 @@
+// A trunk whose steps a card computes, here one that is none: the same bits as on the CPU, whole or layer by layer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/coordinator/arch/model_under_test.h"
+#include "tests/unit/kernels/card/fake_card.h"
+
+namespace terrace {
+namespace {
+
+using test::ModelUnderTest;
+using test::Sequence;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kCardBytes = std::uint64_t{1} << 20;
+constexpr std::uint32_t kContext = 96;
+const std::vector<std::int32_t> kPrompt = {10, 20, 30, 40, 50, 60, 70, 80, 90, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21,
+                                           22, 23, 24, 25, 26, 27, 28, 29, 31, 32, 33, 34, 35, 36, 37, 38, 39, 41, 42};
+
+class TrunkOnCard : public ::testing::TestWithParam<const char*> {
+ protected:
+  static arch::TrunkOptions options() {
+    arch::TrunkOptions made;
+    made.context = kContext;
+    made.max_streams = 3;
+    made.max_rows = 64;
+    return made;
+  }
+  arch::TrunkOptions on_card(std::uint64_t n_blocks = 12) {
+    arch::TrunkOptions made = options();
+    made.card = &card_;
+    made.on_card = kernels::CardTrunkLimits{made.kv, made.max_rows, made.max_streams, kContext, n_blocks};
+    return made;
+  }
+  static std::filesystem::path path() { return test::tiny_model(GetParam()); }
+
+  Serial serial_;
+  test::FakeCard card_{kCardBytes};
+};
+
+TEST_P(TrunkOnCard, WholeStepsAndLayers_TokensAndLogitsOfTheCpu) {
+  ModelUnderTest here(path(), options(), serial_);
+  Sequence expected_sequence(here.trunk());
+  const test::Greedy expected = test::greedy(expected_sequence, kPrompt, 64, 12);
+  for (const bool whole : {true, false}) {
+    ModelUnderTest there(path(), on_card(), serial_);
+    if (whole) there.tap().on_card = there.all_slabs();
+    for (const std::size_t chunk : {64, 7, 1}) {
+      Sequence sequence(there.trunk());
+      const test::Greedy got = test::greedy(sequence, kPrompt, chunk, 12);
+      EXPECT_EQ(got.tokens, expected.tokens) << (whole ? "whole" : "by layers") << ", chunks of " << chunk;
+      EXPECT_EQ(got.hashes, expected.hashes) << (whole ? "whole" : "by layers") << ", chunks of " << chunk;
+    }
+    EXPECT_EQ(card_.trunk->whole_steps > 0, whole);
+    EXPECT_EQ(there.tap().rows_on_card > 0, whole);
+  }
+}
+
+TEST_P(TrunkOnCard, Traces_EqualTheCpus) {
+  const auto traces = [&](arch::Trunk& trunk) {
+    std::vector<std::pair<std::vector<std::uint16_t>, std::string>> all;
+    trunk.set_trace([&](const arch::LayerTrace& t) {
+      all.emplace_back(std::vector(t.experts.begin(), t.experts.end()), test::xxh3(t.x) + test::xxh3(t.weights));
+    });
+    Sequence(trunk).feed(kPrompt, 64);
+    trunk.set_trace(nullptr);
+    return all;
+  };
+  ModelUnderTest here(path(), options(), serial_), there(path(), on_card(), serial_);
+  there.tap().on_card = there.all_slabs();
+  EXPECT_EQ(traces(there.trunk()), traces(here.trunk()));
+  EXPECT_EQ(card_.trunk->whole_steps, 0u) << "layers come back to be traced";
+}
+
+// A forked stream goes on in a copy of the block that both wrote last.
+TEST_P(TrunkOnCard, ForkedStreams_GoOnByThemselves) {
+  const auto forked = [&](arch::Trunk& trunk) {
+    Sequence first(trunk);
+    first.feed(kPrompt, 64);
+    std::vector<std::string> hashes;
+    const arch::StreamId second = trunk.fork_stream(first.id(), 37).value();
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      const arch::StepRow rows[] = {{first.id(), 38 + i, static_cast<std::int32_t>(5 + i), true},
+                                    {second, 37 + i, static_cast<std::int32_t>(90 + i), true}};
+      const auto logits = test::value_of(trunk.step(rows)).logits;
+      hashes.push_back(test::xxh3(logits));
+    }
+    trunk.close_stream(second);
+    return hashes;
+  };
+  ModelUnderTest here(path(), options(), serial_), there(path(), on_card(), serial_);
+  there.tap().on_card = there.all_slabs();
+  EXPECT_EQ(forked(there.trunk()), forked(here.trunk()));
+  EXPECT_GT(card_.trunk->copied_blocks, 0u);
+}
+
+TEST_P(TrunkOnCard, BlocksThatRunOut_LeaveTheStreamAsItWas) {
+  ModelUnderTest model(path(), on_card(2), serial_);
+  arch::Trunk& trunk = model.trunk();
+  const arch::StreamId stream = trunk.open_stream().value();
+  std::vector<arch::StepRow> rows;
+  for (std::uint32_t i = 0; i < 64; ++i) rows.push_back({stream, i, 3, false});
+  ASSERT_TRUE(trunk.step(rows).ok());
+  const arch::StepRow next{stream, 64, 3, true};
+  const auto full = trunk.step(std::span(&next, 1));
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(trunk.length(stream), 64u);
+  trunk.close_stream(stream);
+  const arch::StepRow again{trunk.open_stream().value(), 0, 3, true};
+  EXPECT_TRUE(trunk.step(std::span(&again, 1)).ok()) << "closed streams give their blocks back";
+}
+
+TEST_P(TrunkOnCard, ACardThatFails_EndsTheStepWithItsReason) {
+  ModelUnderTest model(path(), on_card(), serial_);
+  card_.trunk->broken = true;
+  const arch::StreamId stream = model.trunk().open_stream().value();
+  const arch::StepRow row{stream, 0, 1, true};
+  const auto stepped = model.trunk().step(std::span(&row, 1));
+  ASSERT_FALSE(stepped.ok());
+  EXPECT_THAT(stepped.error().text(), HasSubstr("fell off the bus"));
+  EXPECT_EQ(model.trunk().length(stream), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrunkOnCard, ::testing::Values("tiny-q8_0", "tiny-mix"),
+                         [](const auto& test) { return test.param[5] == 'q' ? "Q8_0" : "Mix"; });
+
+// Of a router that is not finite for one expert: the row that met it fails, by name; what shares its step does not.
+TEST(TrunkOnCardFailures, ARowThatFails_EndsItsStreamAndNamesTheLayer) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::byte> bytes(sizeof nan);
+  std::memcpy(bytes.data(), &nan, sizeof nan);
+  const auto bad = test::copy_with(test::tiny_model("tiny-mix"), "blk.1.ffn_gate_inp.weight", 40, bytes);
+  Serial serial;
+  const auto text = [&](const arch::TrunkOptions& options, bool whole) {
+    ModelUnderTest model(bad, options, serial);
+    if (whole) model.tap().on_card = model.all_slabs();
+    const arch::StepRow row{model.trunk().open_stream().value(), 0, 1, true};
+    const auto stepped = test::value_of(model.trunk().step(std::span(&row, 1)));
+    return stepped.failed.empty() ? std::string("no failure") : stepped.failed[0].error.text();
+  };
+  arch::TrunkOptions options;
+  options.context = kContext;
+  const std::string expected = text(options, false);
+  EXPECT_THAT(expected, HasSubstr("router logits of layer 1"));
+  test::FakeCard card(kCardBytes);
+  options.card = &card;
+  options.on_card = kernels::CardTrunkLimits{options.kv, options.max_rows, options.max_streams, kContext, 4};
+  EXPECT_EQ(text(options, false), expected);
+  EXPECT_EQ(text(options, true), expected);
+}
+
+}  // namespace
+}  // namespace terrace

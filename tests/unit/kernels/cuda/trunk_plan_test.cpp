@@ -1,0 +1,92 @@
+// Where a trunk's memory lies on a card: no step of the limits is larger than the largest, and no two pieces meet.
+#include "kernels/cuda/trunk/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr unsigned kSeed = 811;
+
+CardTrunkModel model() {
+  CardTrunkModel m;
+  m.d_model = 2048;
+  m.vocabulary = 151936;
+  m.n_heads = 32;
+  m.n_kv_heads = 4;
+  m.key_dim = m.value_dim = m.n_rot = 128;
+  m.n_experts = 128;
+  m.top_k = 8;
+  for (const TensorType type : {TensorType::kQ4_K, TensorType::kQ6_K}) {
+    CardTrunkLayer layer;
+    layer.q = {type, nullptr, 4096, 2048};
+    layer.k = layer.v = {type, nullptr, 512, 2048};
+    layer.output = {type, nullptr, 2048, 4096};
+    layer.router = {TensorType::kF32, nullptr, 128, 2048};
+    layer.experts = {type, type, type, 2048, 768};
+    m.layers.push_back(layer);
+  }
+  m.head = {TensorType::kQ6_K, nullptr, 151936, 2048};
+  return m;
+}
+
+CardTrunkLimits limits() { return {KvType::kF16, 512, 16, 40960, 1280}; }
+
+TEST(TrunkPlan, NoStepIsLargerThanTheLargest) {
+  const StepLayout largest = lay_out_largest_step(model(), limits());
+  std::mt19937 rng(kSeed);
+  const auto up_to = [&](std::uint32_t most) { return std::uniform_int_distribution<std::uint32_t>(1, most)(rng); };
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint32_t rows = up_to(512);
+    const CardStepSize size{rows, up_to(std::min(rows, 16u)), up_to(rows), up_to(40960)};
+    const StepLayout at = lay_out_step(model(), limits(), size);
+    EXPECT_LE(at.end, largest.end) << rows << " rows, " << size.most_keys << " keys, seed " << kSeed;
+    EXPECT_LE(at.in_bytes, largest.in_bytes);
+    EXPECT_LE(at.end - at.weights, largest.end - largest.weights) << "what comes back";
+    EXPECT_GE(at.attention_rows, 1u);
+    EXPECT_LE(at.attention_rows, rows);
+  }
+}
+
+TEST(TrunkPlan, PiecesOfAStepFollowEachOther) {
+  const StepLayout at = lay_out_step(model(), limits(), {3, 2, 3, 700});
+  const std::uint64_t pieces[] = {
+      at.x,     at.cosines, at.sines,          at.positions,   at.n_keys,   at.tables, at.wanted,   at.blocks,
+      at.h,     at.rows_32, at.rows_256,       at.q,           at.k,        at.v,      at.partials, at.o,
+      at.delta, at.choices, at.gate_up_groups, at.down_groups, at.x_rows,   at.slots,  at.gate_up,  at.between,
+      at.out,   at.sums,    at.logits,         at.weights,     at.failures, at.ids,    at.end};
+  for (std::size_t i = 1; i < std::size(pieces); ++i) {
+    EXPECT_LT(pieces[i - 1], pieces[i]) << "piece " << i;
+    EXPECT_EQ(pieces[i] % 256, 0u) << "piece " << i;
+  }
+  EXPECT_GE(at.q - at.rows_256, 3u * 2048) << "card rows of three rows";
+  EXPECT_GE(at.delta - at.o, 3u * 4096 * sizeof(float));
+}
+
+TEST(TrunkPlan, WeightsCacheAndStepFillTheTrunk) {
+  const TrunkWeights weights = lay_out_weights(model(), 0);
+  ASSERT_EQ(weights.layers.size(), 2u);
+  EXPECT_EQ(weights.layers[0].k - weights.layers[0].q, row_bytes(TensorType::kQ4_K, 2048) * 4096);
+  const TrunkCache cache = lay_out_cache(model(), limits(), weights.end);
+  EXPECT_EQ(cache.k, weights.end);
+  EXPECT_EQ(cache.k_layer_bytes, 1280u * 32 * 4 * 128 * 2);
+  EXPECT_EQ(cache.end - cache.k, 2 * 2 * cache.k_layer_bytes) << "two layers of K and of V";
+  EXPECT_EQ(trunk_bytes(model(), limits()), cache.end + lay_out_largest_step(model(), limits()).end);
+}
+
+TEST(TrunkPlan, GraphsAreForFewDepths_AndNeverForLessThanAsked) {
+  std::uint32_t depths = 0, last = 0;
+  for (std::uint32_t keys = 1; keys <= 5000; ++keys) {
+    const std::uint32_t good_for = keys_of_graph(keys, 5000);
+    EXPECT_GE(good_for, keys);
+    EXPECT_LE(good_for, 5024u) << "whole blocks of the context";
+    if (good_for != last) ++depths;
+    last = good_for;
+  }
+  EXPECT_EQ(depths, 6u) << "256, 512, 1024, 2048, 4096, all";
+}
+
+}  // namespace
+}  // namespace terrace::kernels::cuda
