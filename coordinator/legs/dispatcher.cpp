@@ -126,10 +126,11 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
 void Dispatcher::find_card() {
   all_on_card_ = nullptr;
   std::size_t n_owners = 0;
-  for (std::size_t i = 0; i < work_.size(); ++i) {
+  std::vector<LegWork>& legs = flights_[0].work;
+  for (std::size_t i = 0; i < legs.size(); ++i) {
     if (epoch_->owners.n_slabs(i) == 0) continue;
     ++n_owners;
-    if (!work_[i].leg->slabs_on_card().empty()) all_on_card_ = &work_[i];
+    if (!legs[i].leg->slabs_on_card().empty()) all_on_card_ = &legs[i];
   }
   if (n_owners != 1) all_on_card_ = nullptr;
 }
