@@ -78,7 +78,8 @@ struct Options {
   std::size_t max_open_sends = 256;                         // send() beyond it: kBusy
   std::size_t socket_buffer = 0;                            // SO_SNDBUF and SO_RCVBUF; 0: the system's
   // For so long the system looks at the device itself when nothing is there to be read (SO_BUSY_POLL); 0: never.
-  // listen() and connect() fail (kIo) where it is not allowed: it needs CAP_NET_ADMIN.
+  // listen() and connect() fail (kIo) where it is not allowed: sysctl net.core.busy_read is less and the process has no
+  // CAP_NET_ADMIN.
   std::chrono::microseconds busy_poll{0};
   // What connect() is to prove; borrowed during the call. Only common/transport/sealed can, every other one refuses.
   const LinkKey* key = nullptr;

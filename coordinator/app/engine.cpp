@@ -17,7 +17,6 @@
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
-#include "common/transport/link_options.h"
 #include "common/transport/pacing.h"
 #include "common/transport/sealed/sealed.h"
 #include "coordinator/app/placement.h"
@@ -309,8 +308,8 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   session_options.range_rows = legs::kPromptRangeRows;
   session_options.sockets = options.sockets;
   session_options.decode = std::make_shared<transport::DecodeActivity>();
-  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.busy_poll, cpus.waiting));
-  session_options.busy_poll = std::chrono::microseconds(options.busy_poll);
+  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
+  session_options.busy_poll = std::chrono::microseconds(options.link.busy_poll);
   session_options.waiting = cpus.waiting;
   session_options.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);

@@ -1,7 +1,6 @@
 #include "tier_node/app/options.h"
 
 #include "common/threads/options.h"
-#include "common/transport/link_options.h"
 
 namespace terrace::node {
 
@@ -17,7 +16,6 @@ OptionTable make_option_table(NodeOptions* options) {
   table.add("metrics", &options->metrics, "serve metrics for Prometheus there, over plain HTTP; loopback alone")
       .value_name("HOST:PORT")
       .default_text("off");
-  transport::add_busy_poll_option(table, &options->busy_poll);
   table.group("Security");
   security::add_security_options(table, &options->security);
   table.group("Work");

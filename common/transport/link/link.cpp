@@ -38,8 +38,15 @@ Status check_tcp(const LinkOptions& options) {
 }  // namespace
 
 void add_link_options(OptionTable& table, LinkOptions* options) {
-  table.add_choice("link", &options->link, {{"tcp", Link::kTcp}, {"ucx", Link::kUcx}},
+  table.add_choice("link", &options->link, {{"tcp", LinkKind::kTcp}, {"ucx", LinkKind::kUcx}},
                    "what carries data between machines; the same at both ends; ucx is for trusted networks alone");
+  table
+      .add("busy-poll", &options->busy_poll,
+           "microseconds for which the system looks at the network card itself while a reply is waited for; no more "
+           "than net.core.busy_read says, and with a core to spare")
+      .range(0, kMostBusyPollUs)
+      .value_name("US")
+      .default_text("0: never");
   table.add("interface", &options->interface, "the network interface of --link ucx, and no other: lo, eth1")
       .value_name("NAME")
       .default_text("none; --link ucx needs one");
@@ -54,11 +61,13 @@ void add_link_options(OptionTable& table, LinkOptions* options) {
 }
 
 Status check(const LinkOptions& options) {
-  if (options.link == Link::kTcp) return check_tcp(options);
+  if (options.link == LinkKind::kTcp) return check_tcp(options);
   if (!ucx_is_built())
     return Error(ErrorCode::kUnsupported,
                  "--link ucx: this build has no UCX; install its development files (Debian: libucx-dev) and build "
                  "again, or leave out --link");
+  if (options.busy_poll != 0)
+    return invalid("--busy-poll is for --link tcp; ucx looks at its devices itself while a reply is waited for");
   if (options.interface.empty())
     return invalid(
         "--link ucx needs --interface NAME: UCX opens ports of its own there, which let in whoever reaches them; "
@@ -69,10 +78,18 @@ Status check(const LinkOptions& options) {
   return ucx.ok() ? check_ucx_place(*ucx) : ucx.error();
 }
 
+Status check_busy_poll(const LinkOptions& options, Waiting waiting) {
+  if (options.busy_poll == 0 || waiting != Waiting::kBlock) return {};
+  return invalid(fmt::format(
+      "--busy-poll {}: no core is free here, so waits block; whoever looks at the card would keep the other "
+      "end from answering: leave it out",
+      options.busy_poll));
+}
+
 void return_signals() { ucx_return_signals(); }
 
 void prepare_link(const LinkOptions& options, std::string_view address) {
-  if (options.link != Link::kUcx) return;
+  if (options.link != LinkKind::kUcx) return;
   auto ucx = ucx_options(options);
   TERRACE_CHECK(ucx.ok(), "options that check() has passed");
   ucx->ipv6 = ucx->trusted_net ? ucx->trusted_net->is_ipv6() : address.find('[') != std::string_view::npos;
@@ -80,7 +97,7 @@ void prepare_link(const LinkOptions& options, std::string_view address) {
 }
 
 Result<std::shared_ptr<Transport>> make_transport(const LinkOptions& options, const Logger& log) {
-  if (options.link == Link::kTcp) return std::shared_ptr<Transport>(std::make_shared<TcpTransport>());
+  if (options.link == LinkKind::kTcp) return std::shared_ptr<Transport>(std::make_shared<TcpTransport>());
   TERRACE_ASSIGN_OR_RETURN(const UcxOptions ucx, ucx_options(options));
   TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<Transport> transport, UcxTransport::create(ucx, log));
   return transport;

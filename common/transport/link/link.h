@@ -2,6 +2,7 @@
 // the transport that they ask for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,14 +10,19 @@
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/base/result.h"
+#include "common/threads/waiting.h"
 #include "common/transport/connection.h"
 
 namespace terrace::transport {
 
-enum class Link { kTcp, kUcx };
+enum class LinkKind { kTcp, kUcx };
+
+// More than so long, and waiting by the system's own means has cost less (docs/adr/0011).
+inline constexpr std::uint32_t kMostBusyPollUs = 50;
 
 struct LinkOptions {
-  Link link = Link::kTcp;
+  LinkKind link = LinkKind::kTcp;
+  std::uint32_t busy_poll = 0;  // Options::busy_poll of connections that carry decode batches, us; for tcp alone
   // The rest is for ucx alone.
   std::string interface;
   std::string trusted_net;  // CIDR; empty: loopback alone
@@ -27,9 +33,12 @@ struct LinkOptions {
 // Declares --link and what belongs to it.
 void add_link_options(OptionTable& table, LinkOptions* options);
 
-// What the options say together. kInvalidArgument: ucx without an interface, what is for ucx beside tcp, a network or
-// ports that are none. kUnsupported: ucx, and a build without it.
+// What the options say together. kInvalidArgument: ucx without an interface, what is for one link beside the other, a
+// network or ports that are none. kUnsupported: ucx, and a build without it.
 Status check(const LinkOptions& options);
+
+// kInvalidArgument: --busy-poll is asked for, and no core is free for it.
+Status check_busy_poll(const LinkOptions& options, Waiting waiting);
 
 // First in main(): UCX takes signals when it is loaded, whatever link is chosen.
 void return_signals();

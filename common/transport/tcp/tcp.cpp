@@ -68,8 +68,8 @@ Status set_busy_poll(Socket& socket, const Options& options, const std::string& 
   if (options.busy_poll.count() == 0) return {};
   const int error = transport::set_busy_poll(socket.native_handle(), options.busy_poll);
   if (error == 0) return {};
-  return Error(ErrorCode::kIo, fmt::format("{}: busy polling for {} us is refused: {}; it needs CAP_NET_ADMIN", address,
-                                           options.busy_poll.count(), std::generic_category().message(error)));
+  return Error(ErrorCode::kIo, fmt::format("{}: busy polling for {} us is refused: {}; raise sysctl net.core.busy_read",
+                                           address, options.busy_poll.count(), std::generic_category().message(error)));
 }
 
 class TcpConnection final : public Connection {

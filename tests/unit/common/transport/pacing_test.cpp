@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/transport/link_options.h"
+#include "common/transport/link/link.h"
 #include "tests/unit/common/transport/pipe.h"
 
 namespace terrace::transport {
@@ -132,9 +132,11 @@ TEST_F(Pacing, AnotherConnectionInItsPlace_IsPacedTo) {
 }
 
 TEST(BusyPoll, WhereWaitsBlock_RefusedByName) {
-  EXPECT_TRUE(check_busy_poll(0, Waiting::kBlock).ok());
-  EXPECT_TRUE(check_busy_poll(20, Waiting::kSpinThenPark).ok());
-  const Status refused = check_busy_poll(20, Waiting::kBlock);
+  LinkOptions options;
+  EXPECT_TRUE(check_busy_poll(options, Waiting::kBlock).ok());
+  options.busy_poll = 20;
+  EXPECT_TRUE(check_busy_poll(options, Waiting::kSpinThenPark).ok());
+  const Status refused = check_busy_poll(options, Waiting::kBlock);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().text().find("--busy-poll 20"), std::string::npos) << refused.error().text();
 }
