@@ -132,8 +132,7 @@ void bench_packing() {
   }
 }
 
-// ---- the same bytes and nothing else
-// ---------------------------------------------------------------------------------
+// ---- the same bytes and nothing else --------------------------------------------------------------------------------
 
 class Echo {
  public:
@@ -193,8 +192,7 @@ class Echo {
   std::thread thread_;
 };
 
-// ---- batches
-// ---------------------------------------------------------------------------------------------------------
+// ---- batches --------------------------------------------------------------------------------------------------------
 
 // One row for one expert of a layer, as a decode step has it.
 class DecodeBatch {
@@ -316,8 +314,7 @@ int bench_here(const Arguments& arguments) {
   return judge.exit_code();
 }
 
-// ---- a node elsewhere
-// ------------------------------------------------------------------------------------------------
+// ---- a node elsewhere -----------------------------------------------------------------------------------------------
 
 // Weights, in a thread of its own, until it is told to end.
 class Weights {

@@ -233,8 +233,7 @@ TEST_F(Security, Node_OpensNoFileBeyondItsOwn) {
                                           Not(HasSubstr("certificate read again"))));
 }
 
-// ---- certificates out of their time
-// -----------------------------------------------------------------------------------
+// ---- certificates out of their time ---------------------------------------------------------------------------------
 
 TEST_F(Security, OwnCertificateOutOfItsTime_EndsBothProgramsAndSaysSo) {
   using std::chrono::hours;

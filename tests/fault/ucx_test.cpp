@@ -107,8 +107,7 @@ TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
       << server.descriptors() << " descriptors, " << before << " before";
 }
 
-// ---- damaged bytes
-// ---------------------------------------------------------------------------------------------------
+// ---- damaged bytes --------------------------------------------------------------------------------------------------
 
 // Whether the server ends by a client that sends damaged bytes. The client has bounds of its own; a UCX that waits for
 // what was damaged has none.

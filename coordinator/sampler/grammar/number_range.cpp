@@ -86,9 +86,9 @@ Integer ceiling(const Bound& bound, int sign) {
   return (is_negative ? -magnitude : magnitude) + (bound.is_exclusive ? 1 : 0);
 }
 
-// ---- numbers with a fraction
-// -------------------------------------------------------------------------------------------- What is left of a bound
-// on a magnitude, 0 or more.
+// ---- numbers with a fraction ----------------------------------------------------------------------------------------
+
+// What is left of a bound on a magnitude, 0 or more.
 struct Limit {
   Integer whole = 0;
   std::string fraction;  // padded with zeros to the most digits

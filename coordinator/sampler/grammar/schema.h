@@ -110,9 +110,10 @@ int compare(const Decimal& a, const Decimal& b);
 // JSON text of a string: the shortest form, UTF-8 as it is.
 std::string json_quoted(std::string_view text);
 
-// ---- combinations
-// ----------------------------------------------------------------------------------------------------- Schemas without
-// allOf, anyOf, oneOf, of which a value must be valid against one. A reference that stands alone stays one.
+// ---- combinations ---------------------------------------------------------------------------------------------------
+
+// Schemas without allOf, anyOf, oneOf, of which a value must be valid against one. A reference that stands alone stays
+// one.
 class SchemaFlattener {
  public:
   explicit SchemaFlattener(const SchemaDocument& document) : document_(document) {}

@@ -102,8 +102,7 @@ Result<std::uint64_t> write_slot_file(const std::filesystem::path& file, const S
   return bytes;
 }
 
-// ---- reading
-// ---------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 struct SlotFile::Reader {
   std::filesystem::path path;

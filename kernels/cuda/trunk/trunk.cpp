@@ -122,8 +122,7 @@ Status CudaTrunk::upload(CardWriter& writer) {
   return status;
 }
 
-// ---- a step
-// -----------------------------------------------------------------------------------------------------------
+// ---- a step ---------------------------------------------------------------------------------------------------------
 
 CardStepInput CudaTrunk::begin(const CardStepSize& size) {
   size_ = size;
@@ -267,8 +266,7 @@ Result<CardStepResult> CudaTrunk::run(std::span<const SlabView> slabs) {
   return finish();
 }
 
-// ---- layer by layer
-// -----------------------------------------------------------------------------------------------------
+// ---- layer by layer -------------------------------------------------------------------------------------------------
 
 Status CudaTrunk::queue_sums() {
   return stream_.copy_to_card(step<std::byte>(at_.sums), pinned_.sums.data(),

@@ -155,8 +155,7 @@ TEST_F(DispatcherFailure, BothNodesLost_SameSums) {
   for (const std::uint32_t n_rows : {5u, 600u, 1u}) expect_same_sums(rows(0, n_rows));
 }
 
-// ---- with both halves of a step under way
-// ----------------------------------------------------------------------------
+// ---- with both halves of a step under way ---------------------------------------------------------------------------
 
 TEST_F(DispatcherFailure, LostWithBothHalvesUnderWay_SameSums) {
   for (const auto lost_after : {0us, 50us, 300us}) {

@@ -284,8 +284,7 @@ TEST(DispatcherDeathTest, SubmitOfMoreLayersThanMayBeOpen_Aborts) {
   EXPECT_DEATH((void)fakes.dispatcher->submit(routed.view), "before collect");
 }
 
-// ---- two layers under way: the halves of a step
-// ----------------------------------------------------------------------
+// ---- two layers under way: the halves of a step ---------------------------------------------------------------------
 
 OwnerTable thirds_of_three() {
   std::vector<std::uint16_t> owners(model().n_layers() * kExperts);

@@ -196,8 +196,7 @@ TEST_F(Step, StreamsBeyondTheMost_AreBusy) {
   EXPECT_EQ(trunk_.open_stream().error().code(), ErrorCode::kBusy);
 }
 
-// ---- halves (docs/adr/0025)
-// ------------------------------------------------------------------------------------------
+// ---- halves (docs/adr/0025) -----------------------------------------------------------------------------------------
 
 arch::TrunkOptions halved_options(arch::Overlap overlap = arch::Overlap::kOn) {
   arch::TrunkOptions options = tiny_options();

@@ -39,8 +39,7 @@ class BatcherTest : public testing::Test {
   }
 };
 
-// ---- steps
-// -----------------------------------------------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, PromptBesideADecodingStream_TakesAChunkAStepAndTheStreamGoesOn) {
   BatchedRequests batched(model_, with(2));
@@ -95,8 +94,7 @@ TEST_F(BatcherTest, PromptProgress_RisesToTheWholePromptAndStopsThere) {
   EXPECT_THAT(processed, testing::ElementsAre(0, 8, 16, 20));
 }
 
-// ---- reuse
-// -----------------------------------------------------------------------------------------------------------
+// ---- reuse ----------------------------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, PromptThatGoesOnWithAnEndedOne_ComputesOnlyItsNewTokens) {
   BatchedRequests batched(model_, with(2));
@@ -203,8 +201,7 @@ TEST_F(BatcherTest, SlotThatIsAskedFor_IsWaitedForWhileOthersAreFree) {
   EXPECT_EQ(batched.heard(index).slot(), request.slot);
 }
 
-// ---- memory
-// ----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, CacheTooSmallForAll_TheYoungestComputesAgainAndNobodyFails) {
   ServedModel small(ServedModel::trunk(8, 64, 9), serial_);  // of 256 positions: 8 blocks
@@ -235,8 +232,7 @@ TEST_F(BatcherTest, OneStreamOfAFullContext_HasRoomInTheLeastCache) {
   EXPECT_EQ(batched.heard(1).reason(), EndReason::kContext);
 }
 
-// ---- slots' sequences
-// ------------------------------------------------------------------------------------------------
+// ---- slots' sequences -----------------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, SlotThatRuns_IsNeitherErasedNorReplaced) {
   BatchedRequests batched(model_, with(1));
@@ -269,8 +265,7 @@ TEST_F(BatcherTest, SnapshotOfARunningSlot_StaysAsItWasWhileTheSlotGoesOn) {
   batched.batcher().close(snapshot.stream);
 }
 
-// ---- ends and errors
-// -------------------------------------------------------------------------------------------------
+// ---- ends and errors ------------------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, CancelInAPrompt_FreesTheSlotAtOnceAndKeepsWhatWasComputed) {
   BatchedRequests batched(model_, with(1));

@@ -196,8 +196,7 @@ TEST_F(SchedulerTest, TooFewStreamsRowsOrBlocks_AreRefusedByName) {
   EXPECT_EQ(refused(ServedModel::trunk(6, 5, 9)), "");
 }
 
-// ---- many clients
-// ----------------------------------------------------------------------------------------------------
+// ---- many clients ---------------------------------------------------------------------------------------------------
 
 TEST_F(SchedulerTest, ManyClientsWithRandomCancels_NoStuckSlotAndNoWrongToken) {
   constexpr int kClients = 6, kRequests = 12;
