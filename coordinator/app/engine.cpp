@@ -480,6 +480,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
                 p.cpus.n_threads == 1 ? "" : "s", kernels::name(p.ops.isa));
   TERRACE_ASSIGN_OR_RETURN(const std::string kernels_used, kernel_names(p.file, p.cpu, options.isa));
   p.notes.print("kernels: {}", kernels_used);
+  if (const std::string link = transport::describe(options.link); link != "tcp") p.notes.print("link: {}", link);
   if (p.dispatcher->computes_elsewhere()) p.notes.print("overlap: {}", overlap_note(p.trunk_options));
   p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();

@@ -67,6 +67,7 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"waiting", s.waiting},
           {"cpu_choice", s.cpu_choice},
           {"confinement", s.confinement},
+          {"link", s.link},
           {"sessions", sessions}};
 }
 
@@ -103,6 +104,7 @@ void print_table(const legs::NodeStatus& s) {
   print_out("threads {}  CPUs {}{}  waits {}  ({})\n", s.threads, fmt::join(s.cpus, ","), s.pinned ? ", pinned" : "",
             s.waiting, s.cpu_choice);
   print_out("rights  {}\n", s.confinement.empty() ? "not told" : fmt::format("{}", fmt::join(s.confinement, "; ")));
+  print_out("link    {}\n", s.link.empty() ? "not told" : s.link);
   print_out("kernels\n");
   for (const auto& [type, kernel] : s.kernels) print_out("  {:<6}  {}\n", type, kernel);
   print_sessions(s.sessions);

@@ -342,6 +342,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
   node.waiting = printable(reply.cpus().waiting());
   node.cpu_choice = printable(reply.cpus().why());
   for (const std::string& line : reply.confinement()) node.confinement.push_back(printable(line));
+  node.link = printable(reply.link());
   for (const v1::CardStatus& card : reply.cards())
     node.cards.push_back({card.index(), printable(card.name()), card.budget(), card.reserved(), card.used()});
   for (const v1::SessionStatus& s : reply.sessions()) {

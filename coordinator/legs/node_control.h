@@ -121,6 +121,7 @@ struct NodeStatus {
   std::string cpu_choice;  // why these, for people
   std::vector<NodeCardStatus> cards;
   std::vector<std::string> confinement;  // which rights the node's process has given up, for people
+  std::string link;                      // what carries its data connections, for people
   std::vector<NodeSessionStatus> sessions;
 };
 

@@ -92,6 +92,7 @@ TEST(Status, Json_HasTheNamedKeys) {
                      {"waiting", "string"},
                      {"cpu_choice", "string"},
                      {"confinement", "array"},
+                     {"link", "string"},
                      {"sessions", "array"}});
   EXPECT_EQ(got["listen"], node.address());
   EXPECT_EQ(got["state"], "ok");
@@ -100,6 +101,8 @@ TEST(Status, Json_HasTheNamedKeys) {
   const std::string table = run_terrace({"status", "--node", node.address()}).out;
   EXPECT_NE(table.find(node.address() + "  ok  terrace-node 0."), std::string::npos) << table;
   EXPECT_NE(table.find("no sessions"), std::string::npos);
+  EXPECT_EQ(got["link"], "tcp");
+  EXPECT_NE(table.find("\nlink    tcp\n"), std::string::npos) << table;
   EXPECT_NE(table.find("rights  no new privileges; no capabilities"), std::string::npos) << table;
   node.stop();
 }

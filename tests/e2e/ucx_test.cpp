@@ -30,8 +30,7 @@ Arguments operator+(Arguments words, const Arguments& more) {
   return words;
 }
 
-// ---- tokens
-// ----------------------------------------------------------------------------------------------------------
+// ---- tokens ---------------------------------------------------------------------------------------------------------
 
 class UcxLink : public ::testing::Test {
  protected:
@@ -88,6 +87,8 @@ TEST_F(UcxLink, PlanProbe_MeasuresTheNodeOverIt) {
   const json& leg = plan["prediction"]["decode"]["legs"][1];
   EXPECT_EQ(leg["name"], node.address());
   EXPECT_GT(leg["round_trip_us"], 0);
+  const json status = run_terrace_json({"status", "--json", "--node", node.address()});
+  EXPECT_EQ(status["link"], "ucx on lo, ports 9200-9455, TCP only, trusts loopback alone");
   node.stop();
 }
 
@@ -119,8 +120,7 @@ TEST_F(UcxLink, Ipv6OnAVethLink_SameTokens) {
   EXPECT_EQ(node.wait().exit_code, 0);
 }
 
-// ---- ports
-// -----------------------------------------------------------------------------------------------------------
+// ---- ports ----------------------------------------------------------------------------------------------------------
 
 // Ports at which a process listens, TCP, and any of UDP that it has.
 std::set<unsigned> listening(pid_t pid) {
@@ -184,8 +184,7 @@ TEST(ListeningPorts, OfAnotherProcess_AreFound) {
   node.stop();
 }
 
-// ---- refusals
-// --------------------------------------------------------------------------------------------------------
+// ---- refusals -------------------------------------------------------------------------------------------------------
 
 void expect_refused(const Arguments& flags, const std::string& what) {
   const Outcome node = run_program(Arguments{program("terrace-node"), "--listen", "127.0.0.1:0"} + flags);

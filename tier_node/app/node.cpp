@@ -224,7 +224,8 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   TERRACE_ASSIGN_OR_RETURN(const auto control, ControlServer::start(addresses.control.with_port(addresses.control.port),
                                                                     sessions, loader, node, control_options));
   if (has_root_rights()) log.info("running as root, whose rights a node does not need; another user is safer");
-  log.info("data port {}; coordinators need {}", data->port(), what_coordinators_need(credentials.get()));
+  log.info("data port {} by {}; coordinators need {}", data->port(), node.link,
+           what_coordinators_need(credentials.get()));
   print_err("listening on {}\n", control->address());
   warn_if_failed(manager.ready(), log);
 
@@ -267,6 +268,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(NodeInfo node, describe(machine, ops, cpus));
   if (card.card) node.card = card.card->facts();
   node.confinement = confinement;
+  node.link = transport::describe(options.link);
   log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));

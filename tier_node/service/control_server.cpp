@@ -382,6 +382,7 @@ class NodeService final : public v1::Node::Service {
     reply.mutable_memory()->set_used(memory.used);
     describe_cpus(info_.cpus, *reply.mutable_cpus());
     for (const std::string& line : info_.confinement) reply.add_confinement(line);
+    reply.set_link(info_.link);
     if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply.add_cards());
     for (const SessionRef& session : sessions_.all()) describe_session(*session, *reply.add_sessions());
     return reply;

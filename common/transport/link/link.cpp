@@ -78,6 +78,14 @@ Status check(const LinkOptions& options) {
   return ucx.ok() ? check_ucx_place(*ucx) : ucx.error();
 }
 
+std::string describe(const LinkOptions& options) {
+  if (options.link == LinkKind::kTcp)
+    return options.busy_poll == 0 ? "tcp" : fmt::format("tcp, busy poll {} us", options.busy_poll);
+  return fmt::format("ucx on {}, ports {}, {}, trusts {}", options.interface, options.ucx_ports,
+                     options.ucx_rdma.empty() ? "TCP only" : "TCP and " + options.ucx_rdma,
+                     options.trusted_net.empty() ? "loopback alone" : options.trusted_net);
+}
+
 Status check_busy_poll(const LinkOptions& options, Waiting waiting) {
   if (options.busy_poll == 0 || waiting != Waiting::kBlock) return {};
   return invalid(fmt::format(

@@ -37,6 +37,10 @@ void add_link_options(OptionTable& table, LinkOptions* options);
 // network or ports that are none. kUnsupported: ucx, and a build without it.
 Status check(const LinkOptions& options);
 
+// What was chosen, for people: "tcp", "tcp, busy poll 20 us", "ucx on eth1, ports 9200-9455, TCP only,
+// trusts 10.0.0.0/24".
+std::string describe(const LinkOptions& options);
+
 // kInvalidArgument: --busy-poll is asked for, and no core is free for it.
 Status check_busy_poll(const LinkOptions& options, Waiting waiting);
 
