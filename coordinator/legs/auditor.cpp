@@ -253,7 +253,8 @@ void Auditor::found_wrong(Work& work, std::uint16_t expert, const std::string& h
                   "this program is started anew: run `terrace selftest` on both machines first",
                   work.leg->name(), expert, layer, model_.slab_id(layer, expert), how));
   const std::uint64_t since = books_[work.book].clean_step;
-  uncertain_since_ = wrong_ ? std::min(uncertain_since_, since) : since;
+  uncertain_since_ = verdict_step_ == step_ ? std::min(uncertain_since_, since) : since;
+  verdict_step_ = step_;
   if (!wrong_) wrong_ = Error(ErrorCode::kUncertain, why.text());
   work.leg->put_out(LegState::kWrong, why);
 }

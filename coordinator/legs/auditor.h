@@ -141,6 +141,8 @@ class Auditor {
   std::vector<pollfd> waits_;
   std::optional<Error> wrong_;  // found in this layer
   std::uint64_t uncertain_since_ = 0;
+  std::optional<std::uint64_t>
+      verdict_step_;  // in which a node was found wrong last: of all of that step the least counts
 };
 
 }  // namespace terrace::legs

@@ -117,7 +117,8 @@ class HeldClock final : public StepClock {
 
 class AuditorTest : public testing::Test {
  protected:
-  void start(double fraction, std::uint64_t seed = 0) {
+  // other: the odd ones of the node's experts are its; null: one node has them all.
+  void start(double fraction, std::uint64_t seed = 0, AuditedLeg* other = nullptr) {
     AuditOptions options;
     options.fraction = fraction;
     options.seed = seed;
@@ -128,12 +129,15 @@ class AuditorTest : public testing::Test {
     auditor_.emplace(options, AuditModel{audited_model().kernels, audited_model().lookup(), slab_id}, serial_,
                      audited_model().ops);
     std::vector<std::uint16_t> owners(audited_model().n_layers() * kExperts);
-    for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = i % kExperts < 2 ? 0 : 1;
-    table_.emplace(test::kEpoch, std::vector<std::string>{"host", "box1:9000"}, audited_model().n_layers(), kExperts,
-                   owners);
+    for (std::size_t i = 0; i < owners.size(); ++i)
+      owners[i] = i % kExperts < 2 ? 0 : other != nullptr && i % 2 == 1 ? 2 : 1;
+    std::vector<std::string> names{"host", node_.name()};
+    if (other != nullptr) names.push_back(other->name());
+    table_.emplace(test::kEpoch, names, audited_model().n_layers(), kExperts, owners);
     host_.emplace(*table_, audited_model().lookup(), audited_model().kernels, serial_, audited_model().ops);
     std::vector<std::shared_ptr<Leg>> legs;
-    for (Leg* leg : std::initializer_list<Leg*>{&*host_, &node_}) legs.emplace_back(std::shared_ptr<void>(), leg);
+    for (Leg* leg : std::initializer_list<Leg*>{&*host_, &node_, other})
+      if (leg != nullptr) legs.emplace_back(std::shared_ptr<void>(), leg);
     dispatcher_.emplace(DispatcherParts{.epoch = make_epoch(*table_, std::move(legs)),
                                         .kernels = audited_model().kernels,
                                         .top_k = kTopK,
@@ -236,6 +240,29 @@ TEST_F(AuditorTest, WrongInOneHalf_EndsBothAndTheVerdictIsTheError) {
   EXPECT_EQ(node_.state(), LegState::kWrong);
   EXPECT_TRUE(node_.idle());
   dispatcher_->begin_step();  // nothing is under way
+}
+
+// The streams go back to before the first step that may be wrong, whichever of the verdicts came last.
+TEST_F(AuditorTest, TwoNodesFoundWrongInTheHalvesOfAStep_TheEarlierDoubtCounts) {
+  AuditedLeg other("box2:9000");
+  start(0.3, 0, &other);
+  ASSERT_TRUE(step_in_halves(7).ok());  // both are clean
+  other.lost_in_audits = true;          // of no doubt yet, and of no clean audit either
+  ASSERT_TRUE(step_in_halves(7).ok());
+  other.lost_in_audits = false;
+  // `other` lies in the first half it is asked in, `node_` in the second one only: its verdict comes last.
+  std::size_t n_asked = 0;
+  other.lie = flip_a_bit;
+  node_.lie = [&](const LegBatch& batch, std::span<float> slots, std::span<std::uint8_t> failed) {
+    if (batch.n_rows == 8) flip_a_bit(batch, slots, failed), ++n_asked;
+  };
+  const Status found = step_in_halves(7);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code(), ErrorCode::kUncertain);
+  EXPECT_EQ(other.state(), LegState::kWrong);
+  EXPECT_EQ(node_.state(), LegState::kWrong);
+  EXPECT_EQ(n_asked, 1u);
+  EXPECT_EQ(dispatcher_->uncertain_since(), 1u);
 }
 
 TEST_F(AuditorTest, LargePrompt_IsCheckedInPiecesTwoAtATime) {
