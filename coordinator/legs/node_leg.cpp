@@ -403,7 +403,14 @@ void NodeLeg::abandon(Ticket ticket) {
   OpenBatch& open = must_find(ticket);
   release_replies(open);
   open.abandoned = true;
-  if (out_ || open.send_ticket == 0) return end(open);  // nothing of it is anywhere else
+  if (out_ || open.send_ticket == 0) {  // nothing of it is anywhere else
+    end(open);
+    // Nor will the node answer it. Where nothing else is out no answer would ever clear the suspicion, and nobody gives
+    // a suspect leg work: a lane that was being renewed, and had no credit meanwhile, is not the node's fault.
+    if (std::all_of(batches_.begin(), batches_.end(), [](const auto& batch) { return batch->ticket == 0; }))
+      not_suspect();
+    return;
+  }
   if (!open.sent && open.borrows_rows && open.rows_owner == nullptr)
     (void)out(LegState::kLost,
               Error(ErrorCode::kPeerGone,

@@ -649,6 +649,23 @@ TEST_P(RangesOfANode, Abandoned_LateAnswersAreDroppedAndClearTheSuspicion) {
   expect_exact(leg, second);
 }
 
+// Nothing of it reached the node, which so cannot clear itself by an answer: what held the batch up was the lane.
+TEST_P(RangesOfANode, AbandonedBeforeItWasSent_IsNoSuspicionThatStays) {
+  constexpr std::uint64_t kWindow = 1 << 20;
+  NodeLeg& leg = start(bent(
+      [](std::vector<Reply>& replies) { replies.back().header.credit_frames = replies.back().header.credit_bytes = 0; },
+      {.largest_frame = kWindow, .credit_bytes = kWindow, .credit_frames = 1}));
+  const TestBatch first = batch(1, 5), second = batch(0, 4);
+  expect_exact(leg, first);  // and its credit does not come back
+  const Ticket unsent = *leg.submit(second.batch);
+  leg.set_suspect(unsent);
+  ASSERT_EQ(leg.state(), LegState::kSuspect);
+  leg.abandon(unsent);
+  EXPECT_EQ(leg.state(), LegState::kOk);
+  node_->run([&](auto& peers) { peers.at(0)->give_credit(1, kWindow / 2); });
+  expect_exact(leg, second);
+}
+
 TEST_P(RangesOfANode, BusyMovesTheSoftLimitOnceAndIsAnAnswer) {
   NodeLeg& leg = start([](Peer& peer, const wire::Frame& frame) {
     if (mind_manners(peer, frame)) return;
