@@ -28,7 +28,7 @@ unsigned LinkRate::senders(TimePoint now) const {
 
 void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   const std::uint64_t sent = connection.stats().bytes_sent;
-  if (sent != sent_) rate_.sent(place_, now);
+  if (sent != sent_) rate_.sent(place_, sent - sent_, now);
   sent_ = sent;
   if (pace_ == 0) measure(connection, sent, now);
   std::uint64_t pace = 0;
@@ -53,14 +53,20 @@ void Pacer::measure(const Connection& connection, std::uint64_t sent, LinkRate::
       return;
     }
     // Less than half of what was sent says that most of it is under way: the next stretch will tell.
-    if (bytes >= kStretch / 2)
-      rate_.add(static_cast<std::uint64_t>(static_cast<double>(bytes) / std::chrono::duration<double>(busy).count() *
-                                           senders));
+    if (bytes >= kStretch / 2) rate_.add(rate_of(bytes, busy, now));
   }
   if (progress)
-    stretch_ = Stretch{*progress, sent + kStretch, senders};
+    stretch_ = Stretch{*progress, sent + kStretch, senders, now, rate_.total_sent()};
   else
     stretch_.reset();
+}
+
+std::uint64_t Pacer::rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const {
+  const double own = static_cast<double>(bytes) / std::chrono::duration<double>(busy).count();
+  if (stretch_->senders == 1) return static_cast<std::uint64_t>(own);
+  const double all = static_cast<double>(rate_.total_sent() - stretch_->total) /
+                     std::chrono::duration<double>(now - stretch_->since).count();
+  return static_cast<std::uint64_t>(std::min(own * stretch_->senders, all));
 }
 
 void Pacer::start_again() {

@@ -3,7 +3,9 @@
 // the coordinator's lanes and the node's connections.
 //
 // The measure is the system's: bytes confirmed by the peer over the time in which any were on their way, of stretches
-// of at least kStretch in which nothing was paced. Before the first one nothing is known, and nothing paced.
+// of at least kStretch in which nothing was paced. Several connections take it together, but no more than all of them
+// sent while the stretch lasted: such that send in turn have the whole of it each. Before the first one nothing is
+// known, and nothing paced.
 #pragma once
 
 #include <array>
@@ -50,9 +52,12 @@ class LinkRate {
   void add(std::uint64_t bytes_per_second);
   // A further connection's place among them.
   std::size_t join() { return n_joined_.fetch_add(1, std::memory_order_relaxed) % last_sent_.size(); }
-  void sent(std::size_t place, TimePoint now) {
+  void sent(std::size_t place, std::uint64_t bytes, TimePoint now) {
+    total_sent_.fetch_add(bytes, std::memory_order_relaxed);
     last_sent_[place].store(now.time_since_epoch().count(), std::memory_order_relaxed);
   }
+  // By all connections together, bytes.
+  std::uint64_t total_sent() const { return total_sent_.load(std::memory_order_relaxed); }
   // Connections that send now, at least one.
   unsigned senders(TimePoint now) const;
   // What a connection was last given; 0: none is paced, or none was since the last step ended.
@@ -62,6 +67,7 @@ class LinkRate {
  private:
   std::atomic<std::uint64_t> measured_ = 0;
   std::atomic<std::uint64_t> pace_ = 0;
+  std::atomic<std::uint64_t> total_sent_ = 0;
   std::atomic<std::size_t> n_joined_ = 0;
   std::array<std::atomic<TimePoint::rep>, 16> last_sent_{};  // more connections than a session has
 };
@@ -82,12 +88,16 @@ class Pacer {
 
  private:
   void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
+  // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
+  std::uint64_t rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const;
 
   // Of an unpaced stretch.
   struct Stretch {
     SentProgress from;
     std::uint64_t until = 0;  // bytes sent
     unsigned senders = 1;
+    LinkRate::TimePoint since{};
+    std::uint64_t total = 0;  // LinkRate::total_sent()
   };
   const DecodeActivity& decode_;
   LinkRate& rate_;
