@@ -40,7 +40,6 @@ Status Pool::start_threads(std::size_t n_threads) {
   threads_.reserve(n_threads);
   for (std::size_t i = 0; i < n_threads; ++i) {
     threads_.emplace_back([this, worker = i + 1] { thread_main(worker); });
-    pthread_setname_np(threads_.back().native_handle(), fmt::format("terrace-w{}", i + 1).c_str());
     if (!cpus_.empty()) TERRACE_RETURN_IF_ERROR(confine(threads_.back(), {cpus_[i + 1]}));
   }
   return {};
@@ -94,6 +93,8 @@ bool Pool::join_run() {
 }
 
 void Pool::thread_main(std::size_t worker) {
+  // Each names itself: the name of another thread is a file, which a node that gave its rights up does not open.
+  pthread_setname_np(pthread_self(), fmt::format("terrace-w{}", worker).c_str());
   std::uint32_t seen = 0;
   while (true) {
     run_number_.wait_while(seen, waiting_);

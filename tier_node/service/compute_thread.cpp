@@ -26,9 +26,10 @@ ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FrameP
       inner_(parallel, ops, frames, std::move(card.inner)),
       queue_(queue),
       sink_(sink),
-      thread_([this] { loop(); }) {
-  pthread_setname_np(thread_.native_handle(), "terrace-compute");
-}
+      thread_([this] {
+        pthread_setname_np(pthread_self(), "terrace-compute");
+        loop();
+      }) {}
 
 ComputeThread::~ComputeThread() {
   stopping_.store(true, std::memory_order_relaxed);

@@ -54,9 +54,11 @@ DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<t
       port_(listener_->port()),
       computes_here_(parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1),
       compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, std::move(card), queue_, *this)),
-      io_thread_([this] { loop(); }) {
-  pthread_setname_np(io_thread_.native_handle(), "terrace-io");
-}
+      io_thread_([this] {
+        // Each thread names itself: the name of another is a file, which a node that gave its rights up does not open.
+        pthread_setname_np(pthread_self(), "terrace-io");
+        loop();
+      }) {}
 
 DataServer::~DataServer() {
   stop_requested_.store(true, std::memory_order_release);
