@@ -26,8 +26,9 @@ ucs_status_t Inbox::on_frame(const Channel::Message& message) {
   if (number < taken_ || number - taken_ >= kFramesAhead || slot(number).state != State::kEmpty)
     return fail(corrupt(
         fmt::format("frame {} came where {} to {} may come, each once", number, taken_, taken_ + kFramesAhead - 1)));
-  if (message.rendezvous ? bytes > largest_frame_ : bytes == 0)
-    return fail(corrupt(fmt::format("frame of {} bytes, at most {} here", bytes, largest_frame_)));
+  if (message.rendezvous ? bytes < wire::kHeaderBytes || bytes > largest_frame_ : bytes == 0)
+    return fail(corrupt(
+        fmt::format("frame of {} bytes, at least {} and at most {} here", bytes, wire::kHeaderBytes, largest_frame_)));
   if (!message.rendezvous) {
     const std::span<const std::byte> header(static_cast<const std::byte*>(message.data), bytes);
     if (const Status status = wire::check_frame_length(header, bytes, largest_frame_); !status.ok())

@@ -56,6 +56,14 @@ TEST_F(InboxTest, NumbersInAnyOrder_ComeOutInTheirs) {
   EXPECT_FALSE(inbox_->is_unfinished());
 }
 
+TEST_F(InboxTest, AnnouncedFrameShorterThanAHeader_Fails) {
+  for (const std::size_t bytes : {std::size_t{0}, wire::kHeaderBytes - 1}) {
+    open(4096, 8192);
+    receive(0, std::vector<std::byte>(bytes), true);
+    expect_failure("at least 64");
+  }
+}
+
 TEST_F(InboxTest, NumberThatHasCome_Fails) {
   receive(0, TestFrame(1, 80));
   receive(0, TestFrame(1, 80));
@@ -88,7 +96,7 @@ TEST_F(InboxTest, MoreBytesThanGranted_Fail) {
 TEST_F(InboxTest, LongerThanAllowed_FailsBeforeItIsFetched) {
   open(4096, 8192);
   receive(0, std::vector<std::byte>(4112), true);
-  expect_failure("frame of 4112 bytes, at most 4096 here");
+  expect_failure("frame of 4112 bytes, at least 64 and at most 4096 here");
   EXPECT_FALSE(inbox_->has_to_fetch());
 }
 
