@@ -176,6 +176,7 @@ Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& address
 FileNeeds file_needs(const NodeOptions& options, const std::filesystem::path& cache_dir) {
   FileNeeds needs;
   if (options.card.gpu) needs.all_because = "the driver of --gpu opens files of its own";
+  if (!options.link.ucx_rdma.empty()) needs.all_because = "the drivers of --ucx-rdma open devices of their own";
   needs.read = system_files();
   std::error_code ignored;
   const auto read_folder_of = [&](const std::filesystem::path& file) {
