@@ -61,6 +61,7 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
 
 // What docs/adr/0025 makes of the options.
 std::string overlap_note(const arch::TrunkOptions& trunk) {
+  if (trunk.on_card) return "every step runs whole: the trunk is on the card";
   switch (trunk.overlap) {
     case arch::Overlap::kOn:
       return "every step of two rows and more runs as two halves (--overlap on)";

@@ -46,8 +46,9 @@ struct TrunkOptions {
   std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
 };
 
-// Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts.
+// Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts. On a card none does.
 inline bool in_halves(const TrunkOptions& options, bool decode, std::size_t n_rows, bool elsewhere) {
+  if (options.on_card) return false;
   if (options.overlap != Overlap::kAuto) return options.overlap == Overlap::kOn && n_rows > 1;
   if (!elsewhere) return false;
   return decode ? options.decode_in_halves && n_rows > 1 : n_rows >= 2 * kLeastPromptPart;
