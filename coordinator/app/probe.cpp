@@ -129,6 +129,8 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   session.waiting = cpus.waiting;
   session.sockets = options.sockets;
+  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
+  session.busy_poll = std::chrono::microseconds(options.link.busy_poll);
   TERRACE_ASSIGN_OR_RETURN(
       const std::unique_ptr<ProbeLegs> legs,
       ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls),

@@ -357,7 +357,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
     session.bytes_sent = s.bytes_sent();
     session.bytes_received = s.bytes_received();
     session.compute_us = s.compute_us();
-    session.data_cipher = s.data_cipher();
+    session.data_cipher = printable(s.data_cipher());
     session.sockets = s.sockets();
     session.link_bytes_per_second = s.link_bytes_per_second();
     session.paced_bytes_per_second = s.paced_bytes_per_second();

@@ -1,9 +1,11 @@
 #include "coordinator/legs/lane_renewal.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <array>
+#include <system_error>
 #include <utility>
 
 namespace terrace::legs {
@@ -24,7 +26,12 @@ Result<std::unique_ptr<LaneRenewal>> LaneRenewal::start(std::unique_ptr<transpor
                                                         const wire::FrameHeader& goodbye,
                                                         transport::Transport& transport, const LaneOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(auto done, transport::EventFd::create());
-  return std::unique_ptr<LaneRenewal>(new LaneRenewal(std::move(old), goodbye, transport, options, std::move(done)));
+  try {
+    return std::unique_ptr<LaneRenewal>(new LaneRenewal(std::move(old), goodbye, transport, options, std::move(done)));
+  } catch (const std::system_error& error) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("no thread to replace a connection near its end: {}", error.code().message()));
+  }
 }
 
 LaneRenewal::LaneRenewal(std::unique_ptr<transport::Connection> old, const wire::FrameHeader& goodbye,
