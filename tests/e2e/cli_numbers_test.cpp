@@ -35,8 +35,9 @@ std::vector<std::string> words_of(const std::string& line) {
 
 // The options that take numbers. A placeholder that is not known here fails the test: say whether it is a number.
 std::vector<Number> numbers_of(const Arguments& command) {
-  const std::set<std::string> numbers = {"N", "X", "SIZE", "TIME", "PORT", "N,...", "FRACTION", "HOST:PORT"};
-  const std::set<std::string> texts = {"TEXT", "FILE", "DIR", "SPEC|FILE", "LIST", "DATE", "ORIGIN"};
+  const std::set<std::string> numbers = {"N", "X", "SIZE", "TIME", "PORT", "N,...", "FRACTION", "HOST:PORT", "US"};
+  const std::set<std::string> texts = {"TEXT",   "FILE", "DIR",  "SPEC|FILE",  "LIST",  "DATE",
+                                       "ORIGIN", "NAME", "CIDR", "FIRST-LAST", "DEVICE"};
   Arguments help = command;
   help.push_back("--help");
   const Outcome shown = run_program(help);

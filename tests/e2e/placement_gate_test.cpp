@@ -274,7 +274,8 @@ std::vector<LongRun> long_runs() {
   }
   for (const std::uint32_t batch : {7u, 512u}) {
     runs.push_back({"five nodes, interleaved", 5, interleaved(5), batch, 2});
-    runs.push_back({"five nodes, another share", 5, interleaved(5, 2), batch == 7 ? 64 : batch, 1, arch::Overlap::kOff});
+    runs.push_back(
+        {"five nodes, another share", 5, interleaved(5, 2), batch == 7 ? 64 : batch, 1, arch::Overlap::kOff});
   }
   return runs;
 }

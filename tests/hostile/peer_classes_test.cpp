@@ -388,7 +388,9 @@ TEST(PeerClass, P05_NoFieldOfACallIsCodeOrAPath) {
                                        "OpenSessionRequest.required_capabilities",
                                        "SessionStatus.coordinator",
                                        "SessionStatus.data_cipher",
+                                       "StatusReply.confinement",
                                        "StatusReply.isa",
+                                       "StatusReply.link",
                                        "StatusReply.listen",
                                        "StatusReply.state",
                                        "StatusReply.version"};

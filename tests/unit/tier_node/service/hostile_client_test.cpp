@@ -22,7 +22,7 @@ TEST_F(HostileClient, EveryHeaderFieldOutOfRange_NamedError) {
   };
   const std::vector<Case> cases = {
       {"type 0 is not known", [](Bytes& b) { b[6] = std::byte{0}; }},
-      {"type 16 is not known", [](Bytes& b) { b[6] = std::byte{16}; }},
+      {"type 17 is not known", [](Bytes& b) { b[6] = std::byte{17}; }},
       {"type 255 is not known", [](Bytes& b) { b[6] = std::byte{255}; }},
       {"lane 3 is not known", [](Bytes& b) { b[7] = std::byte{3}; }},
       {"lane 255 is not known", [](Bytes& b) { b[7] = std::byte{255}; }},
