@@ -1,14 +1,13 @@
 #include "coordinator/app/serve_options.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <system_error>
 
 #include "common/base/console.h"
 #include "coordinator/app/sampling_options.h"
+#include "coordinator/serve/http/host_name.h"
 
 namespace terrace::app {
 namespace {
@@ -24,15 +23,6 @@ constexpr std::uint64_t kMostCache = std::uint64_t{1} << 50;  // bytes
 
 constexpr long double kSecond = 1e9L;  // ns
 constexpr long double kHour = 3600 * kSecond;
-
-// Only this machine can reach it.
-bool is_loopback(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-  in6_addr v6{};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
 
 milliseconds to_ms(nanoseconds time) { return std::chrono::ceil<milliseconds>(time); }
 
@@ -58,7 +48,9 @@ OptionTable make_table(ServeOptions* o) {
       "api-key-file", &o->api_key_file,
       "one API key a line; each request but /health then needs one: Authorization: Bearer KEY, or X-Api-Key: KEY");
   table.add("no-api-key", &o->no_api_key, "listen beyond this machine although anyone there can use and stop it up");
-  table.add("cors-origin", &o->cors_origins, "web pages of this origin may ask, * for all; else none but our own")
+  table
+      .add("cors-origin", &o->cors_origins,
+           "web pages of this origin may ask, and by its name, * for all; else none but our own")
       .value_name("ORIGIN");
   table.add("alias", &o->alias, "the model's name in answers").default_text("its file's name");
   table.add("stop-timeout", &o->stop_timeout, "at SIGTERM: requests may go on for so long, then end with an error")
@@ -83,7 +75,8 @@ OptionTable make_table(ServeOptions* o) {
       .range(1024, static_cast<long double>(1ULL << 32));
   table
       .add("rate-limit", &o->rate_limit,
-           "requests a second of one API key, or of one address where there are no keys; 0: no limit")
+           "requests a second of one API key, or of one address without keys, up to 10 times as many at once; 0: no "
+           "limit")
       .range(0, 1e6L);
   table.add("header-timeout", &o->header_timeout, "for a request's head to arrive").range(kSecond / 10, kHour);
   table.add("body-timeout", &o->body_timeout, "for its body to arrive").range(kSecond / 10, kHour);
@@ -101,7 +94,7 @@ OptionTable make_table(ServeOptions* o) {
 Status check(const ServeOptions& o) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
-  if (!is_loopback(o.host) && o.api_key_file.empty() && !o.no_api_key)
+  if (!serve::http::is_loopback(o.host) && o.api_key_file.empty() && !o.no_api_key)
     return Error(
         ErrorCode::kInvalidArgument,
         fmt::format("--host {}: others than this machine could use the model without a key; give --api-key-file "

@@ -66,6 +66,17 @@ Reply Admission::error(int status, std::string_view message, std::string_view pa
           .headers = {}};
 }
 
+// A page whose own name is pointed at this machine once it is loaded may read what it is answered, unlike other pages.
+std::optional<Reply> Admission::check_host(const Request& request) const {
+  const std::string_view host = request.header("Host");
+  if (!options_.keys.empty() || host_names_.allowed(host)) return std::nullopt;
+  return error(403,
+               fmt::format("this server does not answer by the name {} without an API key; ask by its address, or let "
+                           "the name in with --cors-origin http://{}",
+                           host, host),
+               request.path);
+}
+
 // Without keys whoever reaches the server may use it, and every web page that this machine's user opens reaches
 // loopback: it could not read the answers, but make the model work and erase slots. Browsers say where a page is from.
 std::optional<Reply> Admission::check_origin(const Request& request) const {
@@ -136,7 +147,8 @@ Admission::Decision Admission::decide(const RequestReader::Head& head, std::stri
   Router::Match match = router_.find(request.method, request.path);
   decision.pattern = match.pattern;
   const bool needs_key = match.route == nullptr || match.route->needs_key;
-  decision.refusal = check_origin(request);
+  decision.refusal = check_host(request);
+  if (!decision.refusal) decision.refusal = check_origin(request);
   if (decision.refusal) return decision;
   decision.refusal = check_key(request, remote_address, needs_key);
   // Wrong keys count to their address, so that they cannot be tried at full speed. Open routes are for monitors.

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "coordinator/serve/http/host_name.h"
 #include "coordinator/serve/http/message.h"
 #include "coordinator/serve/http/rate_limit.h"
 #include "coordinator/serve/http/request_reader.h"
@@ -19,7 +20,10 @@ class Admission {
  public:
   // Both borrowed.
   Admission(const ServerOptions& options, const Router& router)
-      : options_(options), router_(router), rate_(options.requests_per_second, options.burst) {}
+      : options_(options),
+        router_(router),
+        host_names_(options.host, options.cors_origins, machine_name()),
+        rate_(options.requests_per_second, options.burst) {}
 
   // While it lasts, see Server::set_unavailable().
   void set_unavailable(std::optional<Unavailable> why) { unavailable_ = std::move(why); }
@@ -39,6 +43,7 @@ class Admission {
   Reply error(int status, std::string_view message, std::string_view path) const;
 
  private:
+  std::optional<Reply> check_host(const Request& request) const;
   std::optional<Reply> check_origin(const Request& request) const;
   std::optional<Reply> check_key(Request& request, std::string_view remote_address, bool needed) const;
   std::optional<Reply> check_rate(const Request& request, std::chrono::steady_clock::time_point now);
@@ -46,6 +51,7 @@ class Admission {
 
   const ServerOptions& options_;
   const Router& router_;
+  const HostNames host_names_;
   RateLimit rate_;
   std::optional<Unavailable> unavailable_;
 };

@@ -7,9 +7,9 @@
 //
 // One thread serves every connection and never waits for anything; `workers` threads run handlers. Requests of one
 // connection are answered one after the other. Before a byte of a body is read, the head has passed, in this order:
-// syntax and limits (400, 431, 501, 505), CORS preflight, pages of other origins (403), keys (401), the rate (429),
-// set_unavailable(), the routes (404) and the body's limit (413). A request that is refused before its body was read
-// ends its connection.
+// syntax and limits (400, 431, 501, 505), CORS preflight, names that are not ours and pages of other origins (403),
+// keys (401), the rate (429), set_unavailable(), the routes (404) and the body's limit (413). A request that is refused
+// before its body was read ends its connection.
 //
 // A client that goes away is noticed at once, also while nothing is being sent: the server always reads. A client that
 // closes its sending half while its request is being worked on counts as gone.

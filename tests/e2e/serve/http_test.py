@@ -143,9 +143,9 @@ class Clients(unittest.TestCase):
         for junk, status in (
             (b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\r\n\r\n", b"400"),
             (b"GET / HTTP/1.1\r\n\r\n", b"400"),
-            (b"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: 70000\r\n\r\n", b"413"),
-            (b"POST /completion HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n", b"400"),
-            (b"GET /health HTTP/1.1\r\nHost: t\r\nA: " + b"a" * 20000 + b"\r\n\r\n", b"431"),
+            (b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70000\r\n\r\n", b"413"),
+            (b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
+            (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: " + b"a" * 20000 + b"\r\n\r\n", b"431"),
         ):
             with self.server.connect() as connection:
                 connection.sendall(junk)
@@ -157,7 +157,7 @@ class Clients(unittest.TestCase):
 
     def raw_post(self, path, body):
         with self.server.connect() as connection:
-            head = f"POST {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
             received = read_all(connection)
         head, _, body = received.partition(b"\r\n\r\n")

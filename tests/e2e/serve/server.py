@@ -89,7 +89,7 @@ def serve(*flags, ready=True, **options):
 def http_post(path, body, headers=""):
     """The bytes of a request."""
     data = json.dumps(body).encode()
-    return f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {len(data)}\r\n{headers}\r\n".encode() + data
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n{headers}\r\n".encode() + data
 
 
 def recorded_answers():

@@ -70,7 +70,7 @@ TEST(HttpDisconnectAfter, LastRequest_IsStillAnswered) {
 
 TEST(HttpDisconnectAfter, HalfARequest_IsForgotten) {
   const auto server = start(test_options());
-  for (const char* half : {"", "GET /hea", "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nabc"}) {
+  for (const char* half : {"", "GET /hea", "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc"}) {
     Client client(server->port());
     client.send(half);
     client.close();

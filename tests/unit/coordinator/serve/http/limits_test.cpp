@@ -26,9 +26,9 @@ TEST(HttpLimits, HeadTooLongOrTooManyHeaders_Is431) {
   const auto server = start(options);
   std::string many;
   for (int i = 0; i < 10; ++i) many += "A: b\r\n";
-  for (const std::string& request :
-       {get("/health", many), get("/health", "A: " + std::string(5000, 'a') + "\r\n"),
-        get("/" + std::string(5000, 'a')), "GET /health HTTP/1.1\r\nHost: t\r\nA: " + std::string(100'000, 'a')}) {
+  for (const std::string& request : {get("/health", many), get("/health", "A: " + std::string(5000, 'a') + "\r\n"),
+                                     get("/" + std::string(5000, 'a')),
+                                     "GET /health HTTP/1.1\r\nHost: localhost\r\nA: " + std::string(100'000, 'a')}) {
     Client client(server->port());
     client.send(request);
     EXPECT_EQ(client.read().status, 431) << request.substr(0, 80);
@@ -45,12 +45,12 @@ TEST(HttpLimits, BodyTooLong_Is413_BeforeItIsSentWhereItsLengthIsAnnounced) {
     Client client(server->port());
     client.send(post("/echo", std::string(1000, 'b')));
     EXPECT_EQ(client.read().body.size(), 1000U);
-    client.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n");
+    client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n");
     EXPECT_EQ(client.read().status, 413);
     EXPECT_TRUE(client.at_end());
   }
   Client client(server->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 11; ++i) client.send("64\r\n" + std::string(100, 'b') + "\r\n");
   EXPECT_EQ(client.read().status, 413);
   expect_healthy(*server);
@@ -69,7 +69,8 @@ TEST(HttpLimits, ClientStillSendingAMegabyte_CanReadWhyItIsRefused) {
 TEST(HttpLimits, EndlessChunkHead_IsRefused) {
   const auto server = start(test_options());
   Client client(server->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(100'000, 'x'));
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;" +
+              std::string(100'000, 'x'));
   EXPECT_EQ(client.read().status, 400);
   expect_healthy(*server);
 }
@@ -80,7 +81,7 @@ TEST(HttpLimits, BodiesBeyondTheirMemory_Are503_UntilOthersAreDone) {
   options.max_bodies = 1500;
   const auto server = start(options);
   auto first = std::make_unique<Client>(server->port());
-  first->send("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n");
+  first->send("POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n");
   ASSERT_EQ(first->read().status, 100);
   const std::string half = post("/echo", std::string(600, 'b'));
   Client second(server->port());
@@ -97,7 +98,7 @@ TEST(HttpLimits, BodiesBeyondTheirMemory_Are503_UntilOthersAreDone) {
 TEST(HttpLimits, Expect100_IsAnsweredOnceTheHeadHasPassed) {
   const auto server = start(test_options());
   Client client(server->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
   EXPECT_EQ(client.read().status, 100);
   client.send("abc");
   EXPECT_EQ(client.read().body, "abc");
@@ -110,7 +111,7 @@ TEST(HttpLimits, SlowHeads_AreToldSo_AndHoldNobodyUp) {
   std::vector<std::unique_ptr<Client>> slow;
   for (int i = 0; i < 100; ++i) {
     slow.push_back(std::make_unique<Client>(server->port()));
-    slow.back()->send("GET /health HTTP/1.1\r\nHost: t\r\nA: ");
+    slow.back()->send("GET /health HTTP/1.1\r\nHost: localhost\r\nA: ");
   }
   // A byte now and then does not help them.
   bool all_told = false;
@@ -139,7 +140,7 @@ TEST(HttpLimits, SlowBody_Is408) {
   options.body_timeout = Milliseconds(200);
   const auto server = start(options);
   Client client(server->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nabc");
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nabc");
   EXPECT_EQ(client.read().status, 408);
   EXPECT_TRUE(client.at_end());
 }

@@ -8,6 +8,7 @@
 
 #include "coordinator/serve/http/answer_head.h"
 #include "coordinator/serve/http/api_keys.h"
+#include "coordinator/serve/http/host_name.h"
 #include "coordinator/serve/http/rate_limit.h"
 #include "coordinator/serve/http/router.h"
 #include "coordinator/serve/http/target.h"
@@ -122,6 +123,30 @@ TEST(HttpAnswerHead, EmptyPiece_IsNoChunk) {
 TEST(HttpReasonPhrase, UnknownNumber_HasOneToo) {
   EXPECT_EQ(reason_phrase(503), "Service Unavailable");
   EXPECT_EQ(reason_phrase(599), "Unknown");
+}
+
+TEST(HostNames, OwnNamesInAnySpelling_AreAllowedAndNoOthers) {
+  const HostNames loopback("127.0.0.1", {"https://chat.example:8443", "http://[fd00::7]"}, "box");
+  for (const char* own : {"", "localhost", "LocalHost.:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:80",
+                          "[0:0:0:0:0:0:0:1]", "chat.example", "CHAT.example:1", "[fd00:0::7]:80"})
+    EXPECT_TRUE(loopback.allowed(own)) << own;
+  for (const char* other : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "chat.example.evil",
+                            "box", "10.0.0.1", "[::2]", "[", "]", ":", "127.0.0.1@evil.example"})
+    EXPECT_FALSE(loopback.allowed(other)) << other;
+
+  const HostNames bound("192.168.1.5", {}, "Box");
+  for (const char* own : {"192.168.1.5:8080", "box:8080", "localhost"}) EXPECT_TRUE(bound.allowed(own)) << own;
+  for (const char* other : {"192.168.1.6", "box.evil.example"}) EXPECT_FALSE(bound.allowed(other)) << other;
+  const HostNames named("node7.lan", {}, "");
+  EXPECT_TRUE(named.allowed("node7.lan:8080"));
+  EXPECT_FALSE(named.allowed("node8.lan:8080"));
+
+  for (const char* all : {"0.0.0.0", "::"}) {  // by any address, as none can be pointed elsewhere
+    const HostNames everywhere(all, {}, "box");
+    for (const char* own : {"10.1.2.3:8080", "[2001:db8::1]:8080", "box"}) EXPECT_TRUE(everywhere.allowed(own)) << own;
+    EXPECT_FALSE(everywhere.allowed("evil.example"));
+  }
+  EXPECT_TRUE(HostNames("127.0.0.1", {"*"}, "").allowed("evil.example"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Answers, routes, keys, pages of other origins, rates: what a well-behaved client meets.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -58,7 +59,7 @@ TEST(HttpServer, CloseAskedFor_Closes) {
 TEST(HttpServer, Head_IsGetWithoutBody) {
   const auto server = start(test_options());
   Client client(server->port());
-  client.send("HEAD /health HTTP/1.1\r\nHost: t\r\n\r\n");
+  client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const Answer head = client.read(true);
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.header("Content-Length"), "7");
@@ -78,7 +79,7 @@ TEST(HttpServer, NoRoute_Is404_AndTellsTheMethodsThatThereAre) {
   answer = client.read();
   EXPECT_EQ(answer.status, 404);
   EXPECT_EQ(answer.header("Allow"), "POST, OPTIONS");
-  client.send("OPTIONS /echo HTTP/1.1\r\nHost: t\r\n\r\n");
+  client.send("OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n\r\n");
   answer = client.read();
   EXPECT_EQ(answer.status, 204);
   EXPECT_EQ(answer.header("Allow"), "POST, OPTIONS");
@@ -137,7 +138,7 @@ TEST(HttpServer, WithKeys_EachRouteButTheOpenOnesNeedsOne) {
 TEST(HttpServer, WithoutKey_NoByteOfTheBodyIsWaitedFor) {
   const auto server = start(with_keys());
   Client client(server->port());
-  client.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 10000000\r\n\r\n");
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n");
   EXPECT_EQ(client.read().status, 401);
   EXPECT_TRUE(client.at_end());
 }
@@ -148,7 +149,7 @@ TEST(HttpServer, OtherOrigins_AreLetInOnlyWhereNamed) {
   {
     const auto closed = start(options);
     Client client(closed->port());
-    client.send("OPTIONS /echo HTTP/1.1\r\nHost: t\r\n" + asks + "\r\n");
+    client.send("OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n" + asks + "\r\n");
     const Answer answer = client.read();
     EXPECT_EQ(answer.status, 401);  // nobody in particular
     EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), "");
@@ -156,7 +157,7 @@ TEST(HttpServer, OtherOrigins_AreLetInOnlyWhereNamed) {
   options.cors_origins = {"https://chat.example"};
   const auto server = start(options);
   Client client(server->port());
-  client.send("OPTIONS /echo HTTP/1.1\r\nHost: t\r\n" + asks + "\r\n");
+  client.send("OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n" + asks + "\r\n");
   Answer answer = client.read();
   EXPECT_EQ(answer.status, 204);
   EXPECT_EQ(answer.header("Access-Control-Allow-Origin"), "https://chat.example");
@@ -174,15 +175,34 @@ TEST(HttpServer, WithoutKeys_PagesOfOtherOriginsMayNotAsk) {
   options.cors_origins = {"https://chat.example"};
   const auto server = start(options);
   Client client(server->port());
-  for (const char* origin : {"https://evil.example", "null", "https://t.evil", "t"}) {
+  for (const char* origin : {"https://evil.example", "null", "https://localhost.evil", "localhost"}) {
     Client page(server->port());
     page.send(post("/echo", "x", std::string("Origin: ") + origin + "\r\n"));
     EXPECT_EQ(page.read().status, 403) << origin;
   }
-  for (const char* origin : {"http://t", "https://chat.example"}) {  // our own page: its host is the request's
+  for (const char* origin : {"http://localhost", "https://chat.example"}) {  // our own page: its host is the request's
     client.send(post("/echo", "x", std::string("Origin: ") + origin + "\r\n"));
     EXPECT_EQ(client.read().status, 200) << origin;
   }
+}
+
+// DNS rebinding: the page's own name leads to this machine, so its origin is the request's host.
+TEST(HttpServer, WithoutKeys_ANameThatIsNotOursMayNotAsk) {
+  const auto ask = [](const Server& server, std::string_view method, std::string_view host) {
+    Client page(server.port());
+    page.send(fmt::format("{} /metrics HTTP/1.1\r\nHost: {}\r\nOrigin: http://{}\r\n\r\n", method, host, host));
+    return page.read(true).status;
+  };
+  const auto server = start(test_options());
+  const auto guarded = start(with_keys());
+  for (const std::string_view method : {"GET", "HEAD", "POST", "OPTIONS"}) {
+    EXPECT_EQ(ask(*server, method, "evil.example:8080"), 403) << method;
+    EXPECT_NE(ask(*server, method, "localhost:8080"), 403) << method;
+    EXPECT_NE(ask(*guarded, method, "evil.example:8080"), 403) << method;  // needs a key, which the page has not
+  }
+  Client page(server->port());
+  page.send("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_NE(page.read().body.find("evil.example"), std::string::npos);
 }
 
 TEST(HttpServer, AboveTheRate_Is429WithATimeToWait) {
