@@ -1,5 +1,4 @@
 // terrace serve
-#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <thread>
 
 #include "common/base/console.h"
@@ -20,6 +18,7 @@
 #include "coordinator/serve/api/context.h"
 #include "coordinator/serve/http/server.h"
 #include "coordinator/serve/metrics/http_counts.h"
+#include "coordinator/serve/routes/access_log.h"
 #include "coordinator/serve/routes/replies.h"
 #include "coordinator/serve/routes/routes.h"
 
@@ -83,20 +82,6 @@ class StopWatch {
   std::thread thread_;  // last: uses all others
 };
 
-// Requests of monitors, every few seconds, are no news.
-bool is_of_a_monitor(std::string_view path) {
-  return path == "/health" || path == "/v1/health" || path.starts_with("/health/") || path == "/metrics";
-}
-
-void log_served(const Logger& log, const serve::http::Served& served) {
-  const LogLevel level = is_of_a_monitor(served.path) ? LogLevel::kDebug : LogLevel::kInfo;
-  if (!log.enabled(level)) return;
-  log.for_request(served.id).write(
-      level, fmt::format("{} {} {} {} {} ms, {} bytes in, {} out{}", served.remote, served.method,
-                         served.path.empty() ? "-" : served.path, served.status, served.took.count(), served.bytes_in,
-                         served.bytes_out, served.complete ? "" : ", not complete"));
-}
-
 // Each connection is an open file, and the usual limit of 1,024 is for programs that know no better: it is raised as
 // far as the system lets us.
 void make_room_for(std::uint32_t connections, const Logger& log) {
@@ -118,7 +103,7 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   http.error_reply = serve::error_reply;
   serve::HttpCounts counts;
   http.on_served = [log, &counts](const serve::http::Served& served) {
-    log_served(log, served);
+    serve::log_served(log, served);
     counts.add(served);
   };
   http.log = log;

@@ -178,6 +178,9 @@ Status ServedModel::Parts::start(const ServeOptions& options, const Environment&
         "audit and may be wrong: {}",
         why.text(), n_ended);
   };
+  scheduling.on_step_failed = [log](const Error& why, std::size_t n_ended) {
+    log.error("a step failed, and {} requests end with this error: {}", n_ended, why.text());
+  };
   scheduling.before_telling = answer_batch.begin;
   scheduling.after_telling = answer_batch.end;
   scheduling.on_thread = [&e = *engine]() -> std::shared_ptr<void> {

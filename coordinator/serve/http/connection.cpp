@@ -19,6 +19,8 @@ constexpr std::size_t kReadAhead = 4 << 10;  // bytes of input beyond the longes
 constexpr Milliseconds kLinger{2000};
 constexpr std::uint64_t kMaxDiscarded = 64 << 20;  // bytes of a refused request that are still listened to
 
+constexpr std::size_t kMostOfFailure = 512;  // bytes of a body that tells why
+
 constexpr std::string_view kNoBodyRoom =
     "the bodies of other requests take all memory that is set aside for them; try again later";
 
@@ -227,6 +229,7 @@ void Connection::answer(const Reply& reply) {
   phase_ = Phase::kAnswering;
   deadline_ = Clock::time_point::max();
   served_.status = reply.status;
+  if (reply.status >= 500 && served_.failure.empty()) served_.failure = reply.body.substr(0, kMostOfFailure);
   waiting_ += whole_answer(host_.options(), form(), reply);
   answer_ended_ = true;
   flush();
@@ -239,6 +242,7 @@ void Connection::collect() {
     end_request(false, true);
     return close();
   }
+  if (served_.failure.empty()) served_.failure = news.failure;
   if (news.reply) return answer(*news.reply);
   if (news.head) begin_stream(*news.head);
   if (streaming_) append_stream(news);

@@ -17,6 +17,7 @@ class HeldExchange final : public Exchange {
   bool begin_stream(StreamHead head) override { return state_->begin_stream(std::move(head)); }
   bool write(std::string_view piece) override { return state_->write(piece); }
   void finish() override { state_->finish(); }
+  void note_failure(std::string_view reason) override { state_->note_failure(reason); }
   void on_gone(std::function<void()> callback) override { state_->on_gone(std::move(callback)); }
   bool gone() const override { return state_->gone(); }
 
@@ -70,6 +71,12 @@ void ExchangeState::finish() {
   dropped = std::exchange(gone_callback_, nullptr);
   news_.finished = true;
   wake_with(lock);
+}
+
+// Nobody needs to wake for it: the answer's end comes next.
+void ExchangeState::note_failure(std::string_view reason) {
+  const std::scoped_lock lock(mutex_);
+  if ((phase_ == Phase::kOpen || phase_ == Phase::kStreaming) && news_.failure.empty()) news_.failure = reason;
 }
 
 void ExchangeState::abandon() {

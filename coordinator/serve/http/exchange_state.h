@@ -28,6 +28,7 @@ class ExchangeState {
   bool begin_stream(StreamHead head);
   bool write(std::string_view piece);
   void finish();
+  void note_failure(std::string_view reason);
   void on_gone(std::function<void()> callback);
   bool gone() const;
   // Nobody can answer any more.
@@ -38,6 +39,7 @@ class ExchangeState {
     std::optional<Reply> reply;
     std::optional<StreamHead> head;
     std::string pieces;
+    std::string failure;     // as note_failure()
     bool finished = false;   // the answer ends behind `pieces`
     bool abandoned = false;  // there is and will be no end
     bool cut_off = false;    // too much is unsent; nothing else is set

@@ -56,6 +56,10 @@ class Exchange {
   virtual bool write(std::string_view piece) = 0;
   virtual void finish() = 0;
 
+  // Before the end: why the request could not be done, for Served::failure; the client is told by the answer. The first
+  // one counts.
+  virtual void note_failure(std::string_view reason) = 0;
+
   // `callback` is called once if the client goes, or is cut off, before the answer's end is handed over by reply() or
   // finish(): by the server's thread, or, where that has happened, at once by the caller. It must not block. It is
   // dropped when the answer is complete. One callback; a second replaces the first.
@@ -73,7 +77,10 @@ struct Served {
   bool complete = false;        // the whole answer was given to the operating system
   std::uint64_t bytes_in = 0;   // of the body
   std::uint64_t bytes_out = 0;  // with head and chunk marks
-  Milliseconds took{0};         // from the head's first byte to the answer's last
+  // Why it could not be done: what note_failure() was given, or the body of an answer of 500 and above, cut short; else
+  // empty.
+  std::string failure;
+  Milliseconds took{0};  // from the head's first byte to the answer's last
 };
 
 // Why nothing is answered: a 503 with this message.

@@ -43,6 +43,10 @@ class Run : public std::enable_shared_from_this<Run> {
     for (const RequestId id : cancelled) scheduler_.cancel(id);
   }
   void ended(std::size_t index);
+  // For the log, of what the client is not to blame for.
+  void note(const Error& error) {
+    if (api::to_http(error).status >= 500) exchange_->note_failure(error.text());
+  }
 
  private:
   struct Part {
@@ -86,10 +90,12 @@ class PartListener final : public Listener {
   }
   void on_end(const End& end) override {
     run_->ended(index_);
+    if (end.reason == EndReason::kStopping) run_->note(Error(ErrorCode::kRefused, "the server is stopping"));
     run_->on(index_, [&](api::Answer& answer) { return answer.on_end(index_, end); });
   }
   void on_error(const Error& error, const Timings&) override {
     run_->ended(index_);
+    run_->note(error);
     run_->on(index_, [&](api::Answer& answer) { return answer.on_error(index_, error); });
   }
 
@@ -106,6 +112,7 @@ void Run::start() {
     requests_[i].client = exchange_->request().client;
     const auto id = scheduler_.submit(std::move(requests_[i]), std::make_shared<PartListener>(shared_from_this(), i));
     if (!id.ok()) {
+      note(id.error());
       on(i, [&](api::Answer& answer) { return answer.on_error(i, id.error()); });
       return;  // those before it were cancelled by on()
     }

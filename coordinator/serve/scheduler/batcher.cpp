@@ -17,6 +17,7 @@ Batcher::Batcher(const SchedulerParts& parts, const SchedulerOptions& options)
       slots_(options.slots),
       resting_(parts.trunk, options.resting_bytes),
       on_roll_back_(options.on_roll_back),
+      on_step_failed_(options.on_step_failed),
       before_telling_(options.before_telling),
       after_telling_(options.after_telling),
       leg_steps_(parts.board) {

@@ -125,7 +125,7 @@ class Batcher {
   std::vector<RequestId> ended_, taken_;
   std::array<std::uint64_t, 1024> last_steps_{};  // of the replies that ended last, in no order
   std::size_t n_last_steps_ = 0;                  // that were ever put there
-  std::function<void(const Error&, std::size_t)> on_roll_back_;
+  std::function<void(const Error&, std::size_t)> on_roll_back_, on_step_failed_;
   std::function<void()> before_telling_, after_telling_;
 
   // Of the step; kept for their memory.

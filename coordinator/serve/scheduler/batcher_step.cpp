@@ -225,6 +225,8 @@ void Batcher::take_token(Slot& slot, Clock::time_point now) {
 void Batcher::fail_step(const Error& error) {
   ++told_.counters.steps_failed;
   told_.step_error = error;
+  const auto has_rows = [](const Slot* slot) { return slot->n_rows > 0; };
+  if (on_step_failed_) on_step_failed_(error, static_cast<std::size_t>(std::ranges::count_if(by_age_, has_rows)));
   for (Slot* slot : by_age_)
     if (slot->n_rows > 0) fail(*slot, error, true);
 }

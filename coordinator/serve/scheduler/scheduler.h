@@ -60,6 +60,9 @@ struct SchedulerOptions {
   // Called on the scheduler's thread when a node was found to compute wrong, which `why` tells: n_ended replies that
   // ended before are not certain. May be empty.
   std::function<void(const Error& why, std::size_t n_ended)> on_roll_back;
+  // Called on the scheduler's thread once for a step that failed, before its n_ended requests hear of it: `why` names
+  // the leg. May be empty.
+  std::function<void(const Error& why, std::size_t n_ended)> on_step_failed;
   // Called on the scheduler's thread before listeners are told what a step gave, and after. May be empty.
   std::function<void()> before_telling, after_telling;
   // Called first on the scheduler's thread; what it gives lives until the thread ends (a ThreadAffinity, say).

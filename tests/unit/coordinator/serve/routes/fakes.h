@@ -30,12 +30,14 @@ class FakeExchange final : public http::Exchange {
     return true;
   }
   void finish() override { finished = true; }
+  void note_failure(std::string_view reason) override { failure = reason; }
   void on_gone(std::function<void()> callback) override { leave = std::move(callback); }
   bool gone() const override { return false; }
 
   std::optional<http::Reply> replied;
   std::optional<http::StreamHead> began;
   std::string written;
+  std::string failure;
   bool finished = false;
   std::function<void()> leave;  // the client goes
 

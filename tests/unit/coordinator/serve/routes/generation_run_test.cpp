@@ -116,6 +116,7 @@ TEST_F(GenerationRun, ErrorOfAStreamThatHasBegun_IsItsLastEvent) {
   run(1, true);
   fail(0);
   EXPECT_EQ(exchange_->written, "data: {\"error\":\"box1 is gone\"}\n\n");
+  EXPECT_EQ(exchange_->failure, "box1 is gone");  // for the log: the status was 200
   EXPECT_TRUE(exchange_->finished);
   EXPECT_FALSE(exchange_->replied);
   run(1, true, "/v1/messages");

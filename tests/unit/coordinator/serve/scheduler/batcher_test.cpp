@@ -283,9 +283,15 @@ TEST_F(BatcherTest, CancelInAPrompt_FreesTheSlotAtOnceAndKeepsWhatWasComputed) {
 }
 
 TEST_F(BatcherTest, StepThatFails_EndsItsStreamsIsToldAndTheNextOneWorks) {
-  BatchedRequests batched(model_, with(2));
+  std::vector<std::string> told;
+  SchedulerOptions options = with(2);
+  options.on_step_failed = [&](const Error& why, std::size_t n) {
+    told.push_back(why.text() + ": " + std::to_string(n));
+  };
+  BatchedRequests batched(model_, options);
   for (std::int32_t seed = 1; seed <= 2; ++seed) batched.submit(request_for(some_tokens(5, seed), 40));
   step_until(batched, 1, 2);
+  EXPECT_TRUE(told.empty());
   model_.model().tap().fail_submit(2);
   batched.step();
   for (std::size_t i = 0; i < 2; ++i) {
@@ -295,6 +301,7 @@ TEST_F(BatcherTest, StepThatFails_EndsItsStreamsIsToldAndTheNextOneWorks) {
   }
   EXPECT_FALSE(batched.busy());
   EXPECT_EQ(batched.status().step_error->code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(told, std::vector{batched.status().step_error->text() + ": 2"});  // once, not for each stream
   const Request request = request_for(some_tokens(5, 1), 40);
   const auto next = batched.submit(request);
   ASSERT_TRUE(batched.run_to_the_end());
