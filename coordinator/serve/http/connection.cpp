@@ -58,6 +58,8 @@ void Connection::start() {
 void Connection::refuse() {
   input_.resize(kReadAhead);
   served_.remote = remote_;
+  served_.id = host_.next_request_id();
+  began_ = Clock::now();
   keep_alive_ = false;
   phase_ = Phase::kAnswering;
   answer(host_.admission().error(

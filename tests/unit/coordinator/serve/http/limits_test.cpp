@@ -173,6 +173,7 @@ TEST(HttpLimits, OneConnectionTooMany_IsToldSo_UntilOneLeaves) {
   third.send(get("/health"));
   const Answer answer = third.read();
   EXPECT_EQ(answer.status, 503);
+  EXPECT_NE(answer.header("x-request-id"), "");
   EXPECT_EQ(answer.body, "{\"error\":\"503 all 2 connections are in use; try again later\"}");
   first->close();
   EXPECT_TRUE(comes_true([&] {
