@@ -143,9 +143,16 @@ Output AnswerBase::on_end(std::size_t index, const End& end) {
   choice.stored_tokens = end.stored_tokens;
   choice.timings = end.timings;
   if (choice.reason == EndReason::kStopping)
-    return fail({503, "unavailable_error", "the server is stopping: the request was not finished", {}, {}, {}, false});
+    return fail({503,
+                 "unavailable_error",
+                 "the server is stopping: the request was not finished",
+                 {},
+                 {},
+                 {},
+                 false,
+                 nothing_made()});
   if (choice.reason == EndReason::kCancelled)
-    return fail({500, "server_error", "the request was cancelled before it was finished", {}, {}, {}, false});
+    return fail({500, "server_error", "the request was cancelled before it was finished", {}, {}, {}, false, false});
 
   std::vector<Delta> deltas;
   if (choice.parser != nullptr && !choice.closed) {
@@ -166,7 +173,12 @@ Output AnswerBase::on_error(std::size_t index, const Error& error) {
   if (finished_) return {};
   HttpError http = to_http(error);
   http.retry = http.retry && choices_[index].ids.empty();  // never once work was done
+  http.undone = error.code() == ErrorCode::kRefused && nothing_made();
   return fail(http);
+}
+
+bool AnswerBase::nothing_made() const {
+  return std::ranges::all_of(choices_, [](const Choice& choice) { return choice.ids.empty() && !choice.slot; });
 }
 
 Output AnswerBase::fail(const HttpError& error) {
@@ -179,6 +191,7 @@ Output AnswerBase::fail(const HttpError& error) {
     failed_early_ = true;
     status_ = reply.status;
     retry_after_s_ = reply.retry_after_s;
+    undone_ = reply.undone;
     out.bytes = reply.body;
   }
   return sent(std::move(out));

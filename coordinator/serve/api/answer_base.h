@@ -48,6 +48,7 @@ class AnswerBase : public Answer {
   int status() const final { return status_; }
   std::string_view content_type() const final;
   std::optional<std::uint32_t> retry_after_s() const final { return retry_after_s_; }
+  bool undone() const final { return undone_; }
 
  protected:
   using Delta = tool_calls::Delta;
@@ -100,6 +101,7 @@ class AnswerBase : public Answer {
   const std::string& text_of_prompt(const Choice& choice) const;
   std::uint64_t seed_of(const Choice& choice) const { return setup_.seeds[choice.index]; }
   Usage usage() const;
+  bool nothing_made() const;
   bool all_ended() const { return n_ended_ == choices_.size(); }
   // The seed, where nobody asked for one and it mattered: so that the answer can be had again.
   void add_seed(Json& object) const;
@@ -126,6 +128,7 @@ class AnswerBase : public Answer {
   bool failed_early_ = false;  // the answer is an HTTP error
   int status_ = 200;
   std::optional<std::uint32_t> retry_after_s_;
+  bool undone_ = false;
 };
 
 // The text of all segments of `kind`.

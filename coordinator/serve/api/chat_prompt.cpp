@@ -221,7 +221,7 @@ std::optional<HttpError> make_chat_prompt(const Ask& ask, const Context& context
   Conversation conversation;
   if (auto error = read_conversation(ask, conversation)) return error;
   if (context.chat_template == nullptr)
-    return HttpError{501, "not_supported_error", context.no_template, {}, {}, {}, false};
+    return HttpError{501, "not_supported_error", context.no_template, {}, {}, {}, false, false};
   if (auto error = check_tools(ask, context, conversation)) return error;
   if (auto error = make_chat_grammar(ask, context, conversation, made)) return error;
 

@@ -62,6 +62,7 @@ class Answer {
   virtual std::string_view content_type() const = 0;  // "text/event-stream" or "application/json; charset=utf-8"
   // As Reply::retry_after_s, of an answer that is an HTTP error.
   virtual std::optional<std::uint32_t> retry_after_s() const = 0;
+  virtual bool undone() const = 0;  // as Reply's, likewise
 };
 
 struct Generation {

@@ -41,7 +41,7 @@ constexpr std::uint32_t kRetryAfterSeconds = 2;
 
 HttpError to_http(const Error& error) {
   const auto make = [&](int status) {
-    return HttpError{status, type_of(status).type, error.text(), {}, {}, {}, false};
+    return HttpError{status, type_of(status).type, error.text(), {}, {}, {}, false, false};
   };
   switch (error.code()) {
     case ErrorCode::kInvalidArgument:
@@ -70,6 +70,7 @@ HttpError to_http(const Error& error) {
 Reply to_reply(const HttpError& error, Dialect dialect, std::string_view request_id) {
   Reply reply;
   reply.status = error.status;
+  reply.undone = error.undone;
   if (error.retry) reply.retry_after_s = kRetryAfterSeconds;
   Json body;
   if (dialect == Dialect::kAnthropic) {
@@ -91,7 +92,7 @@ Dialect dialect_of(std::string_view path) {
 }
 
 Reply server_error(int status, std::string_view message, Dialect dialect) {
-  HttpError error{status, type_of(status).type, std::string(message), {}, {}, {}, status == 503};
+  HttpError error{status, type_of(status).type, std::string(message), {}, {}, {}, status == 503, false};
   return to_reply(error, dialect);
 }
 

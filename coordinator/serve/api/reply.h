@@ -22,9 +22,12 @@ struct Reply {
   int status = 200;
   std::string body;  // JSON, UTF-8
   // The client may send the same request again after so many seconds (header Retry-After). Set only where nothing was
-  // done: the queue is full, the model is loading. Where it is not set, errors of 500 and above carry
-  // `x-should-retry: false`.
+  // done: the queue is full, the model is loading. Where neither this nor `undone` is set, errors of
+  // 500 and above carry `x-should-retry: false`.
   std::optional<std::uint32_t> retry_after_s;
+  // Nothing was done, but this server will not do it later either: it stops. Neither header; the client may go
+  // elsewhere.
+  bool undone = false;
 };
 
 struct HttpError {
@@ -34,7 +37,8 @@ struct HttpError {
   std::string field;    // the top-level field it is about; empty: none
   // Only of exceed_context_size_error.
   std::optional<std::uint64_t> n_prompt_tokens, n_context;
-  bool retry = false;  // nothing was done, and the same request may work in a moment
+  bool retry = false;   // nothing was done, and the same request may work in a moment
+  bool undone = false;  // as Reply's
 };
 
 // How an error of ours is told: kInvalidArgument 400 invalid_request_error, kContextFull 400

@@ -146,8 +146,10 @@ void Run::deliver(const api::Output& output) {
     // An error that the answer still takes for the first thing said; but the head has gone out.
     exchange_->write(as_error_event(output.bytes, exchange_->request().path));
   } else if (!output.bytes.empty()) {
-    exchange_->reply(
-        to_http({.status = answer_->status(), .body = output.bytes, .retry_after_s = answer_->retry_after_s()}));
+    exchange_->reply(to_http({.status = answer_->status(),
+                              .body = output.bytes,
+                              .retry_after_s = answer_->retry_after_s(),
+                              .undone = answer_->undone()}));
   }
   if (!output.finished) return;
   finished_ = true;

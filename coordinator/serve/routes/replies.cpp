@@ -16,7 +16,7 @@ http::Reply to_http(api::Reply reply) {
   out.body = std::move(reply.body);
   if (reply.retry_after_s)
     out.headers.emplace_back("Retry-After", std::to_string(*reply.retry_after_s));
-  else if (would_be_sent_again(reply.status))
+  else if (!reply.undone && would_be_sent_again(reply.status))
     out.headers.emplace_back("x-should-retry", "false");
   return out;
 }

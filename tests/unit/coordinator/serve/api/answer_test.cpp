@@ -318,6 +318,20 @@ TEST_F(Answers, FullQueue_MayBeTriedAgainAndAStoppingServerNot) {
     EXPECT_TRUE(output.finished);
     EXPECT_EQ(read.generation->answer->status(), 503);
     EXPECT_EQ(read.generation->answer->retry_after_s().has_value(), retry);
+    EXPECT_EQ(read.generation->answer->undone(), !retry);
+  }
+}
+
+TEST_F(Answers, StoppingServer_SaysWhetherWorkWasDone) {
+  for (const bool had_slot : {false, true}) {
+    ReadGeneration read = read_generation(Route::kCompletion, R"({"prompt":"hi"})", server_.context, "");
+    ASSERT_TRUE(read.generation);
+    End end;
+    end.reason = EndReason::kStopping;
+    if (had_slot) end.slot = 0;
+    read.generation->answer->on_end(0, end);
+    EXPECT_EQ(read.generation->answer->status(), 503);
+    EXPECT_EQ(read.generation->answer->undone(), !had_slot);
   }
 }
 

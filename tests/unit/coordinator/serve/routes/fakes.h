@@ -113,6 +113,8 @@ class FakeAnswer final : public api::Answer {
     return error_status_ == 503 ? std::optional<std::uint32_t>(2) : std::nullopt;
   }
 
+  bool undone() const override { return false; }
+
   bool cancel_at_piece = false;
 
  private:

@@ -156,7 +156,11 @@ TEST(Replies, FaultAfterWorkWasDone_IsNotToBeSentAgain) {
   EXPECT_EQ(to_http({.status = 500, .body = "", .retry_after_s = {}}).headers, no_retry);
   EXPECT_EQ(to_http({.status = 400, .body = "", .retry_after_s = {}}).headers, http::Headers());
   EXPECT_EQ(to_http({.status = 503, .body = "", .retry_after_s = 2}).headers, (http::Headers{{"Retry-After", "2"}}));
+  EXPECT_EQ(to_http({.status = 503, .body = "", .retry_after_s = {}}).headers, no_retry);
   EXPECT_EQ(error_reply(500, "fault", "/").headers, no_retry);
+  // A server that stops says the same of what it has not begun, whoever finds it.
+  EXPECT_EQ(to_http({.status = 503, .body = "", .retry_after_s = {}, .undone = true}).headers,
+            error_reply(503, "the server is stopping", "/").headers);
 }
 
 }  // namespace
