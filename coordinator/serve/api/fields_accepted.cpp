@@ -12,7 +12,7 @@ const ReadableRow kRows[] = {
     accepted("model", kEvery, "the model that is loaded answers, and answers name it"),
     accepted("user", kGenerating | kAnthropicFields, "asks for no behaviour"),
     accepted("metadata", kGenerating & ~kOnResponses, "asks for no behaviour"),
-    accepted("store", kOpenAi, "nothing is stored"),
+    accepted("store", kGenerating, "nothing is stored"),
     accepted("service_tier", kGenerating, "there is one"),
     accepted("safety_identifier", kGenerating, "asks for no behaviour"),
     accepted("prompt_cache_key", kGenerating, "prefixes are found by themselves"),

@@ -259,6 +259,24 @@ TEST_F(FieldTable, AcceptedField_ChangesNothing) {
   });
 }
 
+TEST_F(FieldTable, FieldsThatAskForNothing_AreTakenOnEveryGeneratingRoute) {
+  const Json none = {{"user", "u"},
+                     {"metadata", Json::object()},
+                     {"store", false},
+                     {"service_tier", "auto"},
+                     {"safety_identifier", "s"},
+                     {"prompt_cache_key", "k"}};
+  for (const RouteCase& route : routes()) {
+    if ((route.bit & (kOnChat | kOnText | kOnCompletion | kOnResponses | kOnMessages)) == 0) continue;
+    for (const auto& [name, value] : none.items()) {
+      Json body = route.body;
+      body[name] = value;
+      const Outcome found = outcome(route.bit, body, server_);
+      EXPECT_EQ(found.status, 200) << name << " " << found.text;
+    }
+  }
+}
+
 TEST_F(FieldTable, NeutralField_TakesOnlyWhatChangesNothing) {
   for_each_use(FieldKind::kNeutral, [&](const FieldRow& row, const RouteCase& route) {
     const std::string name(row.name);
