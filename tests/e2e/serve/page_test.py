@@ -1,5 +1,6 @@
 """The page of `terrace serve` in Chromium without a screen, with the demo model and one tier node."""
 import json
+import re
 import tempfile
 import unittest
 
@@ -11,6 +12,29 @@ STORY = "Tell me a story about a penguin."
 # Nearly any token, and with this seed no end token after STORY before the context is full.
 SLOW = {"temperature": 5, "top-p": 1, "top-k": 0, "min-p": 0, "seed": 3}
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+
+
+# [words, colour, what is behind them] of the elements in sight that have words of their own and can be used.
+COLOURS_OF_TEXT = """
+  const opaque = (colour) => colour.startsWith('rgb(');
+  return [...document.body.querySelectorAll('*')].filter((e) => e.checkVisibility() && !e.closest('svg, .unseen, :disabled')
+      && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())).map((e) => {
+    let behind = e;
+    while (!opaque(getComputedStyle(behind).backgroundColor) && behind.parentElement) behind = behind.parentElement;
+    return [e.textContent.trim().slice(0, 40), getComputedStyle(e).color, getComputedStyle(behind).backgroundColor];
+  });"""
+
+
+def luminance(colour):
+    """Of "rgb(r, g, b)", from 0 to 1, as WCAG 2.2 has it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 class Browser:
@@ -288,6 +312,25 @@ class Page(unittest.TestCase):
         page.until("document.querySelector('.leg-card') && document.querySelector('#map-table td')")
         self.assertEqual(page.sideways(), 0)
         self.assertEqual(page.js("const t = document.getElementById('view-tiers'); return t.scrollWidth - t.clientWidth"), 0)
+
+    def test_colours_follow_the_system_and_stay_readable(self):
+        page = self.page
+        self.addCleanup(page.driver.execute_cdp_cmd, "Emulation.setEmulatedMedia", {"features": []})
+        kept = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Once `upon` a time"}]
+        page.js("localStorage.setItem('terrace.conversation', arguments[0])", json.dumps(kept))
+        for scheme in ("dark", "light"):
+            page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                        {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            for view in ("", "#tiers"):
+                page.reload(view)
+                page.until("document.querySelector('.leg-card')" if view else "document.querySelector('.message.assistant')")
+                found = page.js(COLOURS_OF_TEXT)
+                self.assertGreater(len(found), 5)
+                behind = luminance(page.js("return getComputedStyle(document.body).backgroundColor"))
+                (self.assertLess if scheme == "dark" else self.assertGreater)(behind, 0.05 if scheme == "dark" else 0.8)
+                for words, colour, background in found:
+                    self.assertGreaterEqual(contrast(colour, background), 4.5,
+                                            f"{scheme} {view}: {words!r} is {colour} on {background}")
 
 
 class PageInTrouble(unittest.TestCase):
