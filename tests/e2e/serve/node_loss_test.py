@@ -9,7 +9,9 @@ import server
 import support
 
 STREAMS = 8
+TOKENS = 1000  # of each stream: the node dies and is back well before the first one ends
 PIECES_BEFORE = 10  # of each stream, before the node dies
+PIECES_AFTER = 50  # of each stream, from there on that the loss is known
 PROMPTS = ["Once upon a time", "The dog", "Lily went to the park", "One day", "Tom had a red ball", "A big bear",
            "In the forest", "My friend"]  # fmt: skip
 
@@ -19,22 +21,21 @@ def request(prompt, n_predict, **options):
 
 
 class Stream(threading.Thread):
-    """One streamed reply, read until its end or until it is enough."""
+    """One streamed reply, read to its end."""
 
     def __init__(self, served, prompt):
         super().__init__()
         self.prompt = prompt
         self.pieces = []
         self.begun = threading.Event()
-        self.enough = threading.Event()
-        self.wrong = None
+        self.wrong = "it has no last event"
         self._connection = served.connect()
         self.start()
 
     def run(self):
         try:
             with self._connection as connection:
-                body = request(self.prompt, 1900, stream=True)
+                body = request(self.prompt, TOKENS, stream=True)
                 connection.sendall(server.http_post("/completion", body, "Connection: close\r\n"))
                 with connection.makefile("r", encoding="utf-8", newline="\n") as lines:
                     self._read(lines)
@@ -46,12 +47,14 @@ class Stream(threading.Thread):
         for line in lines:
             if line.startswith("error:") or '"error"' in line:
                 self.wrong = line
+                return
             if line.startswith("data: {"):
-                self.pieces.append(json.loads(line[6:])["content"])
+                event = json.loads(line[6:])
+                self.pieces.append(event["content"])
+                if event["stop"]:
+                    self.wrong = None
             if len(self.pieces) >= PIECES_BEFORE:
                 self.begun.set()
-            if self.enough.is_set():
-                return
 
     @property
     def text(self):
@@ -82,21 +85,18 @@ class NodeLoss(unittest.TestCase):
         command = [support.program("terrace-node"), "--listen", self.address, "--data-port", "0", "--threads", "1"]
         self.enterContext(server.programs.running(command, "listening on "))
 
-    def end(self, streams):
+    def read_to_the_end(self, streams):
         for stream in streams:
-            stream.enough.set()
-        for stream in streams:
-            stream.join(server.PATIENCE)
+            stream.join(4 * server.PATIENCE)
             self.assertFalse(stream.is_alive())
             self.assertIsNone(stream.wrong)
 
     def expect_what_each_says_alone(self, streams):
         with server.serve("--slots", "1", "--quiet") as alone:
             for stream in streams:
-                body = request(stream.prompt, len(stream.pieces) + 64)
-                text = alone.post("/completion", body)[1]["content"]
-                self.assertGreater(len(stream.text), 0)
-                self.assertEqual(stream.text, text[: len(stream.text)])
+                answer = alone.post("/completion", request(stream.prompt, TOKENS))[1]
+                self.assertEqual(answer["tokens_predicted"], TOKENS)
+                self.assertEqual(stream.text, answer["content"])
 
     def expect_both_in_the_log(self):
         """With --log-json each line is an object; but for the one that programs wait for (cli.md)."""
@@ -111,6 +111,7 @@ class NodeLoss(unittest.TestCase):
         streams = self.streams()
         pairs = self.leg()["pairs"]
         self.assertGreater(pairs, 0)
+        self.assertTrue(all(stream.is_alive() for stream in streams))
         self.first.stop(signal.SIGKILL)
         server.wait_until(lambda: self.served.get("/health")[1].get("nodes_lost") == 1)
         status, health, _ = self.served.get("/health")
@@ -119,7 +120,7 @@ class NodeLoss(unittest.TestCase):
         self.assertIn("the node is lost", self.leg()["reason"])
         server.wait_until(lambda: self.leg()["experts"] == 0)
         told = [len(stream.pieces) for stream in streams]
-        server.wait_until(lambda: all(len(s.pieces) > n + 5 for s, n in zip(streams, told)))
+        server.wait_until(lambda: all(len(s.pieces) > n + PIECES_AFTER for s, n in zip(streams, told)))
 
         self.restart_node()
         server.wait_until(lambda: self.served.get("/health")[1] == {"status": "ok"})
@@ -127,7 +128,7 @@ class NodeLoss(unittest.TestCase):
         self.assertEqual((leg["state"], leg["losses"], leg["rejoins"]), ("ok", 1, 1))
         server.wait_until(lambda: self.leg()["pairs"] > leg["pairs"])
         self.assertTrue(all(stream.is_alive() for stream in streams), "the node came back too late")
-        self.end(streams)
+        self.read_to_the_end(streams)
         self.expect_what_each_says_alone(streams)
 
         metrics = self.served.get("/metrics")[1]
