@@ -79,7 +79,7 @@ struct Served {
   std::uint64_t bytes_out = 0;  // with head and chunk marks
   // Why it could not be done: what note_failure() was given, or the body of an answer of 500 and above, cut short; else
   // empty.
-  std::string failure;
+  std::string failure = {};
   Milliseconds took{0};  // from the head's first byte to the answer's last
 };
 
