@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -86,6 +87,13 @@ std::vector<Family> process_families() {
   if (const auto bytes = resident_bytes())
     families.push_back(single("process_resident_memory_bytes", Kind::kGauge,
                               "Memory that is in RAM, pages of the mapped model included.", *bytes));
+  rusage used{};
+  if (getrusage(RUSAGE_SELF, &used) == 0)
+    families.push_back({"process_page_faults_total",
+                        Kind::kCounter,
+                        "Pages that were not there when they were wanted: major had to be read from disk, minor not.",
+                        {{static_cast<double>(used.ru_majflt), {{"kind", "major"}}, {}},
+                         {static_cast<double>(used.ru_minflt), {{"kind", "minor"}}, {}}}});
   if (const auto count = open_descriptors())
     families.push_back(single("process_open_fds", Kind::kGauge, "Open file descriptors.", *count));
   return families;
