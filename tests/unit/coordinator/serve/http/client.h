@@ -53,8 +53,9 @@ inline std::string get(std::string_view path, std::string_view headers = "") {
   return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) + "\r\n";
 }
 inline std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\n" + std::string(headers) + "\r\n" + std::string(body);
+  return "POST " + std::string(path) +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         std::string(headers) + "\r\n" + std::string(body);
 }
 
 // Options of a test: any port, errors as {"error":"STATUS MESSAGE"}.
