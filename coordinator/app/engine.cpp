@@ -18,7 +18,6 @@
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/pacing.h"
-#include "common/transport/sealed/sealed.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
@@ -304,15 +303,8 @@ Status Engine::Parts::open_backstop() {
 Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placement) {
   const std::size_t n = placement.controls.size();
   TERRACE_ASSIGN_OR_RETURN(transport, open_link(options.link));
-  session_options.coordinator = coordinator_name();
-  session_options.max_rows = options.batch;
-  session_options.range_rows = legs::kPromptRangeRows;
-  session_options.sockets = options.sockets;
+  TERRACE_ASSIGN_OR_RETURN(session_options, app::session_options(options, coordinator_name(), cpus.waiting));
   session_options.decode = std::make_shared<transport::DecodeActivity>();
-  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
-  session_options.busy_poll = std::chrono::microseconds(options.link.busy_poll);
-  session_options.waiting = cpus.waiting;
-  session_options.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();

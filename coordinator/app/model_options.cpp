@@ -14,6 +14,7 @@
 #include "common/transport/sealed/sealed.h"
 #include "common/wire/messages.h"
 #include "coordinator/legs/channel.h"
+#include "coordinator/legs/dispatcher.h"
 
 namespace terrace::app {
 namespace {
@@ -142,6 +143,20 @@ Result<std::shared_ptr<security::Credentials>> load_credentials(const security::
 Result<std::shared_ptr<transport::Transport>> open_link(const transport::LinkOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(auto link, transport::make_transport(options, warnings_on_stderr()));
   return std::shared_ptr<transport::Transport>(std::make_shared<transport::SealedTransport>(std::move(link)));
+}
+
+Result<legs::NodeSessionOptions> session_options(const ModelOptions& options, std::string coordinator,
+                                                 Waiting waiting) {
+  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, waiting));
+  legs::NodeSessionOptions session;
+  session.coordinator = std::move(coordinator);
+  session.max_rows = options.batch;
+  session.range_rows = legs::kPromptRangeRows;
+  session.sockets = options.sockets;
+  session.waiting = waiting;
+  session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
+  session.busy_poll = std::chrono::microseconds(options.link.busy_poll);
+  return session;
 }
 
 Result<std::filesystem::path> model_file(const ModelOptions& options) {

@@ -16,6 +16,7 @@
 #include "common/transport/link/link.h"
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/auditor.h"
+#include "coordinator/legs/node_session.h"
 #include "kernels/card/options.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
@@ -75,6 +76,10 @@ Result<std::shared_ptr<security::Credentials>> load_credentials(const security::
 
 // What data connections to nodes are made by: the link chosen, proven and sealed. As transport::make_transport().
 Result<std::shared_ptr<transport::Transport>> open_link(const transport::LinkOptions& options);
+
+// What sessions with nodes have of the options; `coordinator` is the name that nodes log and show. kInvalidArgument: as
+// transport::check_busy_poll().
+Result<legs::NodeSessionOptions> session_options(const ModelOptions& options, std::string coordinator, Waiting waiting);
 
 // The file to open: `model`, or else the demo model beside this program or in the source tree it was built from; which
 // one is said on stderr unless quiet, or in the log. kNotFound: neither.

@@ -8,7 +8,6 @@
 
 #include "common/base/machine_identity.h"
 #include "common/threads/pool.h"
-#include "common/transport/sealed/sealed.h"
 #include "coordinator/app/probe_legs.h"
 #include "coordinator/app/probe_model.h"
 #include "coordinator/app/probe_trunk.h"
@@ -124,17 +123,10 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
 
   // As a run opens its sessions (Engine).
   TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Transport> transport, open_link(options.link));
-  legs::NodeSessionOptions session;
-  session.coordinator = probe_name();
-  session.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
-  session.waiting = cpus.waiting;
-  session.sockets = options.sockets;
-  TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
-  session.busy_poll = std::chrono::microseconds(options.link.busy_poll);
-  TERRACE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ProbeLegs> legs,
-      ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls),
-                      {.batch = options.batch, .range_rows = legs::kPromptRangeRows, .session = session}));
+  TERRACE_ASSIGN_OR_RETURN(const legs::NodeSessionOptions session,
+                           session_options(options, probe_name(), cpus.waiting));
+  TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ProbeLegs> legs,
+                           ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls), session));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");

@@ -33,7 +33,8 @@ struct ProbeLegs::Batch {
   std::vector<legs::RowRange> ranges;
 };
 
-ProbeLegs::ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const Options& options)
+ProbeLegs::ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
+                     const legs::NodeSessionOptions& options)
     : model_(model),
       pool_(pool),
       options_(options),
@@ -45,11 +46,9 @@ ProbeLegs::~ProbeLegs() = default;
 Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                    transport::Transport& transport,
                                                    std::vector<std::unique_ptr<legs::NodeControl>> controls,
-                                                   const Options& options) {
+                                                   const legs::NodeSessionOptions& options) {
   std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options));
-  legs::NodeSessionOptions session = options.session;
-  session.max_rows = options.batch;
-  session.range_rows = options.range_rows;
+  legs::NodeSessionOptions session = options;
   session.probe = true;
   session.batch_timeout = session.stall_timeout = kLongestBatch;
   for (std::size_t i = 0; i < controls.size(); ++i) {
@@ -153,14 +152,14 @@ Result<std::vector<ProbeLegs::Time>> ProbeLegs::run_all(std::size_t kind, std::u
 
 std::uint32_t ProbeLegs::experts_for(std::size_t leg, std::uint32_t rows) const {
   const std::uint32_t most = rows == 1 ? kDecodePairs : kSlicePairs / rows;
-  const std::uint32_t allowed = std::max(options_.batch, 2u) * top_k_ / rows;  // pairs of a session's batch
+  const std::uint32_t allowed = std::max(options_.max_rows, 2u) * top_k_ / rows;  // pairs of a session's batch
   return std::clamp(std::min(most, allowed), 1u, model_.count(leg));
 }
 
 Status ProbeLegs::measure_alone(std::size_t i, std::size_t kind, planner::LegMeasurement& measured) {
   planner::ExpertCost& cost = measured.alone[kind];
   for (std::size_t at = 0; at < kCostRows.size(); ++at) {
-    const std::uint32_t rows = std::min(kCostRows[at], options_.batch);
+    const std::uint32_t rows = std::min(kCostRows[at], options_.max_rows);
     const std::uint32_t experts = experts_for(i, rows);
     TERRACE_ASSIGN_OR_RETURN(const Pair2 many, medians<2>({}, [&]() -> Result<Pair2> {
                                TERRACE_ASSIGN_OR_RETURN(const Time time, run(i, kind, rows, experts));
@@ -182,14 +181,14 @@ Status ProbeLegs::measure_alone(std::size_t i, std::size_t kind, planner::LegMea
 // All legs at once, each with as many experts as take about equal time alone, so that all compute until the end.
 Status ProbeLegs::measure_together(std::size_t kind, std::vector<planner::LegMeasurement>& measured) {
   for (std::size_t at = 0; at < kCostRows.size(); ++at) {
-    const std::uint32_t rows = std::min(kCostRows[at], options_.batch);
+    const std::uint32_t rows = std::min(kCostRows[at], options_.max_rows);
     double longest = 0;
     for (std::size_t i = 0; i < n_legs(); ++i)
       longest = std::max(longest, measured[i].alone[kind].each[at] * experts_for(i, rows));
     std::vector<std::uint32_t> experts;
     for (std::size_t i = 0; i < n_legs(); ++i) {
       const double each = std::max(measured[i].alone[kind].each[at], 1e-9);
-      const std::uint32_t most = std::max(options_.batch, 2u) * top_k_ / rows;
+      const std::uint32_t most = std::max(options_.max_rows, 2u) * top_k_ / rows;
       experts.push_back(std::clamp(static_cast<std::uint32_t>(std::min(longest / each + 0.5, 64.0)), 1u,
                                    std::clamp(std::min(most, 64u), 1u, model_.count(i))));
     }
@@ -234,7 +233,7 @@ Status ProbeLegs::measure_link(std::size_t i, planner::LegMeasurement& measured)
                                runs};
   };
   TERRACE_ASSIGN_OR_RETURN(const Point small, measure(1));
-  TERRACE_ASSIGN_OR_RETURN(const Point large, measure(std::min(options_.batch, options_.range_rows)));
+  TERRACE_ASSIGN_OR_RETURN(const Point large, measure(std::min(options_.max_rows, options_.range_rows)));
   if (large.wire > small.wire && large.bytes > small.bytes)
     measured.bytes_per_second = (large.bytes - small.bytes) / (large.wire - small.wire);
   const double travelling = measured.bytes_per_second > 0 ? small.bytes / measured.bytes_per_second : 0;

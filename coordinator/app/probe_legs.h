@@ -18,19 +18,15 @@ namespace terrace::app {
 // One owner thread: the one that takes steps in a run.
 class ProbeLegs {
  public:
-  struct Options {
-    std::uint32_t batch = 512;  // rows of a prompt step
-    std::uint32_t range_rows = 256;
-    legs::NodeSessionOptions session;  // as a run opens its own; its rows are set by the two above
-  };
-  // Opens a probe's session with each node; controls[i] is the node of leg i + 1. All that is borrowed outlives it.
+  // Opens a probe's session with each node; controls[i] is the node of leg i + 1. options: as a run opens its own; a
+  // prompt step has max_rows. All that is borrowed outlives it.
   // Errors name the node. From here on all measuring together has kTimeLimit: then kDeadline, so that a node that is
   // slow at everything is not waited for.
   static constexpr std::chrono::seconds kTimeLimit{170};
   static Result<std::unique_ptr<ProbeLegs>> open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                  transport::Transport& transport,
                                                  std::vector<std::unique_ptr<legs::NodeControl>> controls,
-                                                 const Options& options);
+                                                 const legs::NodeSessionOptions& options);
   ~ProbeLegs();
 
   // Of a node's machine, as it says.
@@ -51,7 +47,7 @@ class ProbeLegs {
   struct Time {
     double sending = 0, total = 0, compute = 0;
   };
-  ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const Options& options);
+  ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const legs::NodeSessionOptions& options);
   legs::Leg& leg(std::size_t i) { return i == 0 ? static_cast<legs::Leg&>(*host_) : nodes_[i - 1]->leg(); }
   std::size_t n_legs() const { return nodes_.size() + 1; }
 
@@ -69,7 +65,7 @@ class ProbeLegs {
 
   const ProbeModel& model_;
   Pool& pool_;
-  const Options options_;
+  const legs::NodeSessionOptions options_;
   std::unique_ptr<legs::HostLeg> host_;
   std::vector<std::unique_ptr<legs::NodeSession>> nodes_;
   std::unique_ptr<legs::Dispatcher> dispatcher_;
