@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
-#include <string>
 
 namespace terrace {
 
@@ -16,6 +16,11 @@ std::uint64_t machine_id(const SystemRoots& roots) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return std::max<std::uint64_t>(hash, 1);
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
 std::uint64_t last_level_cache_bytes() {

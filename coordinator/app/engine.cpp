@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/base/console.h"
+#include "common/base/machine_identity.h"
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
@@ -78,9 +79,8 @@ std::string overlap_note(const arch::TrunkOptions& trunk) {
 constexpr std::chrono::milliseconds kRejoinCall{5'000};
 
 std::string coordinator_name() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("{} pid {}", host.data(), getpid());
+  const std::string host = machine_name();
+  return fmt::format("{} pid {}", host.empty() ? "?" : host, getpid());
 }
 
 // What ends the start says that the set-up is wrong; a node that goes away, or fails, is computed for as it would be

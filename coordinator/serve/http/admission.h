@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/machine_identity.h"
 #include "coordinator/serve/http/host_name.h"
 #include "coordinator/serve/http/message.h"
 #include "coordinator/serve/http/rate_limit.h"

@@ -1,9 +1,6 @@
 #include "coordinator/serve/http/host_name.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <asio/ip/address.hpp>
 #include <optional>
 #include <system_error>
@@ -60,11 +57,6 @@ bool HostNames::allowed(std::string_view host_header) const {
   if (all_ || host_header.empty()) return true;
   const std::string name = plain(without_port(host_header));
   return is_loopback(name) || (all_addresses_ && as_address(name)) || std::ranges::find(names_, name) != names_.end();
-}
-
-std::string machine_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
 }  // namespace terrace::serve::http

@@ -28,7 +28,4 @@ class HostNames {
   std::vector<std::string> names_;  // in lower case, addresses in one spelling
 };
 
-// What gethostname() says; empty where it says nothing.
-std::string machine_name();
-
 }  // namespace terrace::serve::http
