@@ -23,12 +23,7 @@ struct Shape {
 // One layer's cache of several streams, their blocks dealt out in a random order; K and V of every position.
 class CardAttention : public test::CardTest {
  protected:
-  std::vector<float> random(std::size_t n, float scale = 1.0f) {
-    std::normal_distribution<float> bell(0.0f, scale);
-    std::vector<float> x(n);
-    for (float& value : x) value = bell(rng_);
-    return x;
-  }
+  std::vector<float> random(std::size_t n, float scale = 1.0f) { return test::bell_values(rng_, n, scale); }
 
   void make_cache(const Shape& shape, KvType type, std::vector<std::uint32_t> lengths) {
     shape_ = shape;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,14 @@ inline Result<std::unique_ptr<kernels::cuda::Card>>& test_card() {
     const auto& status_ = (expression);                                      \
     ASSERT_TRUE(status_.ok()) << #expression ": " << status_.error().text(); \
   } while (false)
+
+// `n` values about 0.
+inline std::vector<float> bell_values(std::mt19937& rng, std::size_t n, float scale) {
+  std::normal_distribution<float> bell(0.0f, scale);
+  std::vector<float> values(n);
+  for (float& value : values) value = bell(rng);
+  return values;
+}
 
 class CardTest : public testing::Test {
  protected:

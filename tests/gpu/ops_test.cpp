@@ -31,12 +31,7 @@ std::uint64_t checksum(std::span<const float> values) {
 
 class CardOps : public test::CardTest {
  protected:
-  std::vector<float> random(std::size_t n, float scale = 1.0f) {
-    std::normal_distribution<float> bell(0.0f, scale);
-    std::vector<float> x(n);
-    for (float& value : x) value = bell(rng_);
-    return x;
-  }
+  std::vector<float> random(std::size_t n, float scale = 1.0f) { return test::bell_values(rng_, n, scale); }
   const Ops& scalar() const { return test::scalar_ops(); }
 
   static void take_apart(ActivationClass activation, const std::byte* wire, std::uint32_t cols, std::byte* row) {

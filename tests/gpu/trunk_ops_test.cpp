@@ -28,12 +28,7 @@ constexpr ActivationClass kClasses[] = {ActivationClass::kF32, ActivationClass::
 
 class CardTrunkOps : public test::CardTest {
  protected:
-  std::vector<float> random(std::size_t n, float scale = 1.0f) {
-    std::normal_distribution<float> bell(0.0f, scale);
-    std::vector<float> x(n);
-    for (float& value : x) value = bell(rng_);
-    return x;
-  }
+  std::vector<float> random(std::size_t n, float scale = 1.0f) { return test::bell_values(rng_, n, scale); }
   std::uint32_t* no_failures(std::size_t n) { return upload(std::vector<std::uint32_t>(n, kNoFailure)); }
   static std::size_t stride(ActivationClass activation, std::uint32_t cols) {
     return card_row_layout(block_values(activation), cols).bytes;

@@ -1,6 +1,5 @@
 // The launches of one layer.
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/expert_gemv/expert_gemv.h"
 #include "kernels/cuda/trunk/trunk.h"
 #include "kernels/cuda/weights/card_rows.h"
 
@@ -63,8 +62,7 @@ Status CudaTrunk::norm(std::uint32_t layer, Pending pending, CardFailure what) {
   return residual(stream_, args);  // a head's norm is made by queue_logits()
 }
 
-Status CudaTrunk::multiply(const HostMatrix& matrix, std::uint64_t weights, const Rows& x, std::uint32_t n_rows,
-                           float* y) const {
+GemvArgs CudaTrunk::product_of(const HostMatrix& matrix, const Rows& x, float* y) {
   GemvArgs args;
   args.type = matrix.type;
   args.weight_rows = matrix.rows;
@@ -73,22 +71,19 @@ Status CudaTrunk::multiply(const HostMatrix& matrix, std::uint64_t weights, cons
   args.x_stride = x.stride;
   args.y = y;
   args.y_stride = matrix.rows;
-  return gemv_one(stream_, args, {weight<std::byte>(weights), 0, n_rows});
+  return args;
+}
+
+Status CudaTrunk::multiply(const HostMatrix& matrix, std::uint64_t weights, const Rows& x, std::uint32_t n_rows,
+                           float* y) const {
+  return gemv_one(stream_, product_of(matrix, x, y), {weight<std::byte>(weights), 0, n_rows});
 }
 
 Status CudaTrunk::project(std::uint32_t layer) {
   const CardTrunkLayer& model = model_.layers[layer];
   const TrunkWeights::Layer& weights = weights_.layers[layer];
   const auto product = [&](const HostMatrix& matrix, std::uint64_t at, std::uint64_t y) {
-    const Rows x = rows_of_h(matrix.type);
-    GemvArgs args;
-    args.type = matrix.type;
-    args.weight_rows = matrix.rows;
-    args.cols = matrix.cols;
-    args.x = x.at;
-    args.x_stride = x.stride;
-    args.y = step<float>(y);
-    args.y_stride = matrix.rows;
+    const GemvArgs args = product_of(matrix, rows_of_h(matrix.type), step<float>(y));
     return GemvOfMany{args, {weight<std::byte>(at), 0, size_.n_rows}};
   };
   return gemv_together(stream_, std::array{product(model.q, weights.q, at_.q), product(model.k, weights.k, at_.k),

@@ -16,6 +16,7 @@
 #include "kernels/card/card_trunk.h"
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
+#include "kernels/cuda/expert_gemv/expert_gemv.h"
 #include "kernels/cuda/kv/kv.h"
 #include "kernels/cuda/trunk/plan.h"
 #include "kernels/cuda/trunk_ops/trunk_ops.h"
@@ -81,6 +82,8 @@ class CudaTrunk final : public CardTrunk {
     std::uint32_t stride;
   };
   Rows rows_of_h(TensorType type) const;
+  // y = matrix x, of one product of rows: all but where the weights are and how many rows.
+  static GemvArgs product_of(const HostMatrix& matrix, const Rows& x, float* y);
   Status multiply(const HostMatrix& matrix, std::uint64_t weights, const Rows& x, std::uint32_t n_rows, float* y) const;
   std::uint32_t code(std::uint32_t layer, CardFailure what) const;
 
