@@ -162,7 +162,6 @@ void Dispatcher::quantise(const RoutedRows& routed, Flight& flight) {
   const kernels::ExpertKernels& layer = kernels_[routed.layer];
   const std::size_t d_model = layer.shape.d_model;
   const ActivationClass classes[] = {layer.gate_class(), layer.up_class()};
-  flight.rows = nullptr;
   flight.rows = take_row_memory();
   for (std::size_t i = 0; i < 2; ++i) {
     if (i == 1 && classes[1] == classes[0]) continue;
