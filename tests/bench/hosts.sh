@@ -60,6 +60,13 @@ start_node() {
   exit 1
 }
 
+# node_flags I: flags of node I, from 1: NODE_FLAGS, and its part of NODE_CPUS ("4-7 8-11") as --cpu-list.
+node_flags() {
+  local lists
+  read -ra lists <<<"${NODE_CPUS:-}"
+  echo "${NODE_FLAGS:-}" ${lists[$1 - 1]:+--cpu-list "${lists[$1 - 1]}"}
+}
+
 # Where and on what the figures come about.
 conditions() { date -u; uname -rm; nproc; "$bin/terrace" --version; load; }
 load() { echo "load $(cat /proc/loadavg)"; }

@@ -11,7 +11,8 @@
 # where round trip and rate are what `terrace plan --probe` has measured of the slowest link, bytes are the transport's, and own is what
 # the coordinator's own leg computed. Prompts are also compared with their least limit (`bench` names it) and with
 # --overlap off. Exits 1 where a term is missed. Needs root, ip, tc and python3, and a quiet machine. MODEL, RATES
-# ("1gbit 2500mbit 10gbit"), NODES ("1 2"), REPEATS, NODE_FLAGS and HOST_FLAGS (such as --cpu-list) may be set.
+# ("1gbit 2500mbit 10gbit"), NODES ("1 2"), REPEATS, HOST_FLAGS (such as --cpu-list), NODE_FLAGS and NODE_CPUS (a list of
+# processors for each node: "4-7 8-11") may be set.
 set -euo pipefail
 
 bin=${1:-build/release/bin}
@@ -24,9 +25,9 @@ need ip tc python3
 two_nodes_and_a_model
 for i in 1 2; do
   # shellcheck disable=SC2086
-  start_node "$i" "10.77.$i.2:9000" "$out/node$i.log" "${secret[@]}" ${NODE_FLAGS:-}
+  start_node "$i" "10.77.$i.2:9000" "$out/node$i.log" "${secret[@]}" $(node_flags "$i")
   # shellcheck disable=SC2086
-  start_node c "127.0.0.1:91${i}0" "$out/loopback$i.log" "${secret[@]}" ${NODE_FLAGS:-}
+  start_node c "127.0.0.1:91${i}0" "$out/loopback$i.log" "${secret[@]}" $(node_flags "$i")
 done
 
 conditions | tee "$out/conditions"

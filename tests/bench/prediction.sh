@@ -6,8 +6,8 @@
 # Hosts are network namespaces, links are veth pairs shaped by tbf in both directions. For each rate and number of nodes
 # the plan file, which holds the prediction, is complete before the run begins that it is compared with. Prints a row for
 # each, and exits 1 where one is further than 15 % off. Needs root, ip, tc and python3, and a quiet machine: what else
-# runs is in the figures. MODEL, RATES ("1gbit 2500mbit 10gbit"), NODES ("1 2"), REPEATS, NODE_FLAGS and HOST_FLAGS (such as
-# --cpu-list) may be set.
+# runs is in the figures. MODEL, RATES ("1gbit 2500mbit 10gbit"), NODES ("1 2"), REPEATS, HOST_FLAGS (such as
+# --cpu-list), NODE_FLAGS and NODE_CPUS (a list of processors for each node: "4-7 8-11") may be set.
 set -euo pipefail
 
 bin=${1:-build/release/bin}
@@ -20,7 +20,7 @@ need ip tc python3
 two_nodes_and_a_model
 for i in 1 2; do
   # shellcheck disable=SC2086
-  start_node "$i" "10.77.$i.2:9000" "$out/node$i.log" "${secret[@]}" ${NODE_FLAGS:-}
+  start_node "$i" "10.77.$i.2:9000" "$out/node$i.log" "${secret[@]}" $(node_flags "$i")
 done
 
 conditions | tee "$out/conditions"
