@@ -9,6 +9,9 @@
 //                  decode batches with and without weights on the way. tests/bench/links.sh makes the links.
 //
 //   ninja -C build/release terrace-bench-round-trips terrace-random-model
+//
+// terrace-random-model lies in ../bin, seen from this program, so that both may be copied to another machine.
+//
 //   build/release/tests/terrace-bench-round-trips [--plain] [--trips N]
 //   build/release/tests/terrace-bench-round-trips --node HOST:PORT --model FILE [--secret-file F] [--sockets N]
 //
@@ -19,6 +22,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -253,13 +257,17 @@ test::RandomModel next_to_nothing() {
   return {.layers = 1, .d_model = 4544, .experts = 8, .ff = 32, .type = "q8_0", .context = 64};
 }
 
+std::filesystem::path programs() {
+  return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin";
+}
+
 int bench_here(const Arguments& arguments) {
   bench_packing();
   const unsigned cores = std::thread::hardware_concurrency();
   const Waiting waiting = waiting_here();
   Judge judge(cores >= 4);
   const test::TempDir dir;
-  test::make_random_model(next_to_nothing(), dir / "model.gguf");
+  test::make_random_model(next_to_nothing(), dir / "model.gguf", programs());
   const test::GateModel model(dir / "model.gguf");
   const legs::SessionModel session_model = model.session_model(model.kernels);
   transport::TcpTransport tcp;
