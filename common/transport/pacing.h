@@ -6,6 +6,11 @@
 // of at least kStretch in which nothing was paced. Several connections take it together, but no more than all of them
 // sent while the stretch lasted: such that send in turn have the whole of it each. Before the first one nothing is
 // known, and nothing paced.
+//
+// A first measure that was taken while others had the link, or the sender no time, is too low, and a server may never
+// be without a step again. So while steps go on the link is tried now and then: for a stretch, all connections together
+// send an eighth more than the measure. Where that much is confirmed it is the new measure, and the next trial follows
+// soon; where it is not, a queue of some 12 ms has come and gone, and the next is further away each time.
 #pragma once
 
 #include <array>
@@ -20,6 +25,7 @@
 namespace terrace::transport {
 
 inline constexpr double kPacedShare = 0.8;
+inline constexpr double kTrialShare = 1.125;
 
 // Whether decode steps are under way in this process. Any thread.
 class DecodeActivity {
@@ -60,6 +66,14 @@ class LinkRate {
   std::uint64_t total_sent() const { return total_sent_.load(std::memory_order_relaxed); }
   // Connections that send now, at least one.
   unsigned senders(TimePoint now) const;
+  // Of the measure, what all connections together may send now, while steps live. Begins and ends trials.
+  double share(TimePoint now);
+  // No step lives: no trial is due, or goes on.
+  void rest();
+  // A trial has told what it was to tell.
+  void end_trial(TimePoint now);
+  // Steps go on for so long before the first trial, and before the next one where the last found nothing new, or did.
+  static constexpr std::chrono::milliseconds kFirstTrial{5'000}, kLongestPause{60'000}, kNextTrial{300};
   // What a connection was last given; 0: none is paced, or none was since the last step ended.
   std::uint64_t pace() const { return pace_.load(std::memory_order_relaxed); }
   void set_pace(std::uint64_t bytes_per_second) { pace_.store(bytes_per_second, std::memory_order_relaxed); }
@@ -68,6 +82,10 @@ class LinkRate {
   std::atomic<std::uint64_t> measured_ = 0;
   std::atomic<std::uint64_t> pace_ = 0;
   std::atomic<std::uint64_t> total_sent_ = 0;
+  // Times since the clock's epoch; 0: none is due, none goes on. Whoever moves one acts on it.
+  std::atomic<TimePoint::rep> next_trial_ = 0, trial_ends_ = 0;
+  std::atomic<TimePoint::rep> pause_ = TimePoint::duration(kFirstTrial).count();
+  std::atomic<std::uint64_t> before_trial_ = 0;  // measured() then
   std::atomic<std::size_t> n_joined_ = 0;
   std::array<std::atomic<TimePoint::rep>, 16> last_sent_{};  // more connections than a session has
 };
@@ -76,6 +94,7 @@ class LinkRate {
 class Pacer {
  public:
   static constexpr std::uint64_t kStretch = std::uint64_t{4} << 20;
+  static constexpr std::uint64_t kTrialStretch = std::uint64_t{256} << 10;  // the link may be thought to be slow
 
   // Both are borrowed.
   Pacer(const DecodeActivity& decode, LinkRate& rate) : decode_(decode), rate_(rate), place_(rate.join()) {}
@@ -91,7 +110,7 @@ class Pacer {
   // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
   std::uint64_t rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const;
 
-  // Of an unpaced stretch.
+  // Of an unpaced stretch, or a trial's.
   struct Stretch {
     SentProgress from;
     std::uint64_t until = 0;  // bytes sent
@@ -103,6 +122,7 @@ class Pacer {
   LinkRate& rate_;
   const std::size_t place_;
   std::uint64_t pace_ = 0;
+  bool tries_ = false;      // pace_ is a trial's
   std::uint64_t sent_ = 0;  // bytes, when last looked at
   std::optional<Stretch> stretch_;
 };
