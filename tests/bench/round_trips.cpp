@@ -243,12 +243,14 @@ OpenedNode open_node(const std::string& address, transport::Transport& transport
   OpenedNode node;
   node.session = must(
       legs::NodeSession::open(must(legs::make_grpc_node_control(address, {}, credentials)), transport, model, options));
-  std::optional<Clock::time_point> start;  // the node has said what it wants; before, it set memory aside
+  // From when the node has said what it wants (before, it set memory aside) until it says that all is verified (then a
+  // canary is computed).
+  std::optional<Clock::time_point> start;
   const Status taken = node.session->take_share(owners, 1, [&](const legs::ShareProgress&) {
     if (!start) start = Clock::now();
+    node.share_seconds = us_since(*start) / 1e6;
   });
   if (!taken.ok()) throw std::runtime_error(taken.error().text());
-  if (start) node.share_seconds = us_since(*start) / 1e6;
   return node;
 }
 
