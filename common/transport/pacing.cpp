@@ -1,6 +1,7 @@
 #include "common/transport/pacing.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace terrace::transport {
 namespace {
@@ -8,6 +9,9 @@ namespace {
 // A stretch goes on until bytes were on their way for so long. The system counts that time in ticks of 1 to 4 ms, and
 // the most of all measures counts: of shorter stretches it was 18 % above what the link has.
 constexpr std::chrono::milliseconds kLeastBusy{100};
+// How often, and how finely, it is looked at what decode batches take.
+constexpr std::chrono::milliseconds kDecodeWindow{25};
+constexpr double kDecodeParts = 32;
 // A trial ends when it is measured, and at last after this and the time that two of its stretches take.
 constexpr std::chrono::milliseconds kLongestTrial{250};
 // A trial that found so much more found something new.
@@ -70,19 +74,40 @@ void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   if (sent != sent_) rate_.sent(place_, sent - sent_, now);
   sent_ = sent;
   if (pace_ == 0 || tries_) measure(connection, sent, now);
-  const std::uint64_t measured = rate_.measured();
-  double share = 0;
-  if (!decode_.live(now))
-    rate_.rest();
-  else if (measured > 0)
-    share = rate_.share(now);
-  const std::uint64_t pace = static_cast<std::uint64_t>(static_cast<double>(measured) * share) / rate_.senders(now);
+  const Allowed all = allowed(now);
+  const std::uint64_t pace = static_cast<std::uint64_t>(all.rate) / rate_.senders(now);
   if (pace == pace_) return;
-  tries_ = share > kPacedShare;
+  tries_ = all.trial;
   connection.set_pace(pace);
   pace_ = pace;
   rate_.set_pace(pace);
   stretch_.reset();
+}
+
+Pacer::Allowed Pacer::allowed(LinkRate::TimePoint now) {
+  if (!decode_.live(now)) {
+    rate_.rest();
+    return {};
+  }
+  const std::uint64_t measured = rate_.measured();
+  if (measured == 0) return {};
+  look_at_decode(measured, now);
+  const auto link = static_cast<double>(measured);
+  const double share = rate_.share(now);
+  if (share > kPacedShare) return {share * link, true};
+  return {std::max(share * link - decode_rate_, kLeastShare * link), false};
+}
+
+void Pacer::look_at_decode(std::uint64_t measured, LinkRate::TimePoint now) {
+  if (now - decode_since_ < kDecodeWindow) return;
+  const std::uint64_t total = decode_.total_sent();
+  const double rate =
+      static_cast<double>(total - decode_before_) / std::chrono::duration<double>(now - decode_since_).count();
+  // Rounded up to parts of the link, so that a pace is not set anew for every little change.
+  const double part = static_cast<double>(measured) / kDecodeParts;
+  decode_rate_ = std::ceil(rate / part) * part;
+  decode_since_ = now;
+  decode_before_ = total;
 }
 
 void Pacer::measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now) {

@@ -1,6 +1,6 @@
 // How fast bulk and weights may leave while decode steps live, so that a decode batch does not wait behind them in the
-// queue of a card or a switch (docs/wire.md 7): at most kPacedShare of what the link was measured to take. Shared by
-// the coordinator's lanes and the node's connections.
+// queue of a card or a switch (docs/wire.md 7): decode batches and all of these together at most kPacedShare of what
+// the link was measured to take. Shared by the coordinator's lanes and the node's connections.
 //
 // The measure is the system's: bytes confirmed by the peer over the time in which any were on their way, of stretches
 // of at least kStretch in which nothing was paced. Several connections take it together, but no more than all of them
@@ -26,6 +26,8 @@ namespace terrace::transport {
 
 inline constexpr double kPacedShare = 0.8;
 inline constexpr double kTrialShare = 1.125;
+// Whatever decode batches take, so much of the measure is left to the others.
+inline constexpr double kLeastShare = 0.125;
 
 // Whether decode steps are under way in this process. Any thread.
 class DecodeActivity {
@@ -36,6 +38,9 @@ class DecodeActivity {
 
   // A decode batch is sent, or has come.
   void seen(TimePoint now) { last_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
+  // Of such a batch or its reply, towards a peer.
+  void sent(std::uint64_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  std::uint64_t total_sent() const { return sent_.load(std::memory_order_relaxed); }
   bool live(TimePoint now) const {
     const TimePoint::duration last(last_.load(std::memory_order_relaxed));
     return last.count() != 0 && now.time_since_epoch() - last < kLives;
@@ -43,6 +48,7 @@ class DecodeActivity {
 
  private:
   std::atomic<TimePoint::rep> last_ = 0;
+  std::atomic<std::uint64_t> sent_ = 0;  // bytes
 };
 
 // The link to one peer, which several paced connections share. Any thread.
@@ -106,6 +112,12 @@ class Pacer {
   void start_again();
 
  private:
+  struct Allowed {
+    double rate = 0;  // bytes a second of all paced connections together; 0: no pace
+    bool trial = false;
+  };
+  Allowed allowed(LinkRate::TimePoint now);
+  void look_at_decode(std::uint64_t measured, LinkRate::TimePoint now);
   void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
   // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
   std::uint64_t rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const;
@@ -125,6 +137,10 @@ class Pacer {
   bool tries_ = false;      // pace_ is a trial's
   std::uint64_t sent_ = 0;  // bytes, when last looked at
   std::optional<Stretch> stretch_;
+  // What decode batches took, of late.
+  double decode_rate_ = 0;  // bytes a second
+  LinkRate::TimePoint decode_since_{};
+  std::uint64_t decode_before_ = 0;  // DecodeActivity::total_sent() then
 };
 
 }  // namespace terrace::transport

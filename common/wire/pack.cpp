@@ -54,7 +54,11 @@ Result<std::size_t> check_packed_row(std::span<const std::byte> packed, std::siz
 }
 
 Result<std::size_t> unpack_add_row(std::span<const std::byte> packed, std::span<std::int64_t> sums) {
-  TERRACE_ASSIGN_OR_RETURN(const std::size_t bytes, check_packed_row(packed, sums.size()));
+  TERRACE_RETURN_IF_ERROR(check_packed_row(packed, sums.size()));
+  return add_checked_row(packed, sums);
+}
+
+std::size_t add_checked_row(std::span<const std::byte> packed, std::span<std::int64_t> sums) {
   const BlockFunctions& blocks = block_functions();
   const std::byte* in = packed.data();
   for (std::size_t first = 0; first < sums.size(); first += kBlock) {
@@ -66,7 +70,7 @@ Result<std::size_t> unpack_add_row(std::span<const std::byte> packed, std::span<
       add_short_block(in, n, width, sums.data() + first);
     in += n * width;
   }
-  return bytes;
+  return static_cast<std::size_t>(in - packed.data());
 }
 
 }  // namespace terrace::wire

@@ -48,6 +48,7 @@ TERRACE_AVX2_INLINE unsigned width_of(const std::int64_t* y) {
 // Four vectors of eight values of 32 bits -> planes of their bytes, `n` of them, kBlock bytes apart.
 TERRACE_AVX2_INLINE void store_planes(const Ints (&values)[4], unsigned n, std::byte* out) {
   Ints by_plane[4];  // in each half: byte 0 of four values, byte 1 of the same, ...
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const Bytes bytes = reinterpret_cast<Bytes>(values[i]);
     const Bytes sorted = __builtin_shufflevector(bytes, bytes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 16,
@@ -62,7 +63,9 @@ TERRACE_AVX2_INLINE void store_planes(const Ints (&values)[4], unsigned n, std::
                           __builtin_shufflevector(low01, low23, 2, 3, 10, 11, 6, 7, 14, 15),
                           __builtin_shufflevector(high01, high23, 0, 1, 8, 9, 4, 5, 12, 13),
                           __builtin_shufflevector(high01, high23, 2, 3, 10, 11, 6, 7, 14, 15)};
-  for (unsigned plane = 0; plane < n; ++plane) {
+#pragma GCC unroll 4
+  for (unsigned plane = 0; plane < 4; ++plane) {
+    if (plane >= n) return;
     const Ints in_order = __builtin_shufflevector(planes[plane], planes[plane], 0, 4, 1, 5, 2, 6, 3, 7);
     store(in_order, out + plane * kBlock);
   }
@@ -73,6 +76,7 @@ template <int first>
 TERRACE_AVX2_INLINE void split_halves(const std::int64_t* y, unsigned n_planes, std::byte* out) {
   for (std::size_t half = 0; half < kBlock; half += 32) {
     Ints values[4];
+#pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
       Ints a, b;
       load(y + half + 8 * i, a);
@@ -106,8 +110,10 @@ TERRACE_AVX2_INLINE void add_four(const Quads& values, std::int64_t* sums) {
 template <int width>
 TERRACE_AVX2_INLINE void load_ints(const std::byte* planes, Ints (&values)[4]) {
   Bytes plane[4] = {};
+#pragma GCC unroll 4
   for (int i = 0; i < width; ++i) load(planes + static_cast<std::size_t>(i) * kBlock, plane[i]);
   Words pairs[2][2];  // bytes 0 and 1 of a value, bytes 2 and 3; of the low and the high eight values of each half
+#pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const Bytes &a = plane[2 * i], &b = plane[2 * i + 1];
     pairs[0][i] = reinterpret_cast<Words>(__builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38,
@@ -118,6 +124,7 @@ TERRACE_AVX2_INLINE void load_ints(const std::byte* planes, Ints (&values)[4]) {
                                                                   60, 29, 61, 30, 62, 31, 63));
   }
   constexpr int kUnused = 32 - 8 * width;  // bits
+#pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const Words &a = pairs[i][0], &b = pairs[i][1];
     const Words low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27);
@@ -129,26 +136,16 @@ TERRACE_AVX2_INLINE void load_ints(const std::byte* planes, Ints (&values)[4]) {
 
 template <int width>
 TERRACE_AVX2_INLINE void add_half(const std::byte* planes, std::int64_t* sums) {
-  Ints values[4];
+  Ints values[4], tops[4];  // the lower 32 bits of each, and the upper ones
   load_ints<(width < 4 ? width : 4)>(planes, values);
-  if constexpr (width <= 4) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      const HalfInts low = __builtin_shufflevector(values[i], values[i], 0, 1, 2, 3);
-      const HalfInts high = __builtin_shufflevector(values[i], values[i], 4, 5, 6, 7);
-      add_four(__builtin_convertvector(low, Quads), sums + 4 * i);
-      add_four(__builtin_convertvector(high, Quads), sums + 4 * i + 16);
-    }
-  } else {
-    Ints tops[4];  // the upper 32 bits
-    load_ints<width - 4>(planes + 4 * kBlock, tops);
-    for (std::size_t i = 0; i < 4; ++i) {
-      const Quads first =
-          reinterpret_cast<Quads>(__builtin_shufflevector(values[i], tops[i], 0, 8, 1, 9, 4, 12, 5, 13));
-      const Quads last =
-          reinterpret_cast<Quads>(__builtin_shufflevector(values[i], tops[i], 2, 10, 3, 11, 6, 14, 7, 15));
-      add_four(__builtin_shufflevector(first, last, 0, 1, 4, 5), sums + 4 * i);
-      add_four(__builtin_shufflevector(first, last, 2, 3, 6, 7), sums + 4 * i + 16);
-    }
+  if constexpr (width > 4) load_ints<width - 4>(planes + 4 * kBlock, tops);
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < 4; ++i) {
+    if constexpr (width <= 4) tops[i] = values[i] >> 31;
+    const Quads first = reinterpret_cast<Quads>(__builtin_shufflevector(values[i], tops[i], 0, 8, 1, 9, 4, 12, 5, 13));
+    const Quads last = reinterpret_cast<Quads>(__builtin_shufflevector(values[i], tops[i], 2, 10, 3, 11, 6, 14, 7, 15));
+    add_four(__builtin_shufflevector(first, last, 0, 1, 4, 5), sums + 4 * i);
+    add_four(__builtin_shufflevector(first, last, 2, 3, 6, 7), sums + 4 * i + 16);
   }
 }
 

@@ -245,6 +245,7 @@ void DataServer::on_completion(Completion& completion) {
   if (completion.reply && wanted) {
     // The last reply says that the next batch may come; this one's memory is free before that can have arrived.
     if (completion.last) return_credit(work, *peer);
+    if (work.batch.info.priority == wire::Priority::kDecode) decode_.sent(completion.reply->data.size());
     peer->send_reply(work, std::move(completion.reply));
   } else if (completion.reply) {
     frames_.give(std::move(completion.reply));

@@ -66,6 +66,22 @@ TEST_F(Pacing, WhileStepsLive_FourFifthsOfWhatWasMeasured_ElseNone) {
   EXPECT_EQ(rate_.pace(), 0u);
 }
 
+// Both directions of a step share the link with what is paced: together they leave it some air.
+TEST_F(Pacing, WhatDecodeBatchesTake_IsTakenOffThePace_DownToAnEighth) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 4 * Pacer::kStretch, kRate);
+  for (const auto& [part, paced] : {std::pair{0.25, 0.55}, {0.9, 0.125}, {0.0, 0.8}}) {
+    for (int ms = 0; ms < 60; ++ms) {
+      now_ += 1ms;
+      decode_.seen(now_);
+      decode_.sent(static_cast<std::uint64_t>(part * kRate / 1000));
+      weights_.send_at(1000, kRate);
+      pacer.follow(weights_, now_);
+    }
+    EXPECT_NEAR(static_cast<double>(weights_.paces.back()), paced * kRate, 0.035 * kRate) << part;
+  }
+}
+
 TEST_F(Pacing, NothingMeasured_NothingPaced) {
   Pacer pacer(decode_, rate_);
   decode_.seen(now_);
