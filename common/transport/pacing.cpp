@@ -1,6 +1,7 @@
 #include "common/transport/pacing.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace terrace::transport {
 namespace {
@@ -8,6 +9,13 @@ namespace {
 // A stretch goes on until bytes were on their way for so long. The system counts that time in ticks of 1 to 4 ms, and
 // the most of all measures counts: of shorter stretches it was 18 % above what the link has.
 constexpr std::chrono::milliseconds kLeastBusy{100};
+// How often, and how finely, it is looked at what decode batches take.
+constexpr std::chrono::milliseconds kDecodeWindow{25};
+constexpr double kDecodeParts = 32;
+// A trial ends when it is measured, and at last after this and the time that two of its stretches take.
+constexpr std::chrono::milliseconds kLongestTrial{250};
+// A trial that found so much more found something new.
+constexpr double kNews = 1.04;
 
 }  // namespace
 
@@ -26,37 +34,102 @@ unsigned LinkRate::senders(TimePoint now) const {
   return std::max(1u, n);
 }
 
+double LinkRate::share(TimePoint now) {
+  const TimePoint::rep t = now.time_since_epoch().count();
+  if (const TimePoint::rep ends = trial_ends_.load(); ends != 0) {
+    if (t < ends) return kTrialShare;
+    end_trial(now);
+    return kPacedShare;
+  }
+  TimePoint::rep next = next_trial_.load();
+  if (next == 0) {
+    next_trial_.compare_exchange_strong(next, t + pause_.load());
+  } else if (t >= next && next_trial_.compare_exchange_strong(next, 0)) {
+    before_trial_ = measured();
+    const std::chrono::duration<double> stretches(2.0 * Pacer::kTrialStretch / static_cast<double>(measured()));
+    trial_ends_ = t + (kLongestTrial + std::chrono::duration_cast<TimePoint::duration>(stretches)).count();
+    return kTrialShare;
+  }
+  return kPacedShare;
+}
+
+void LinkRate::end_trial(TimePoint now) {
+  if (trial_ends_.exchange(0) == 0) return;
+  const bool news = static_cast<double>(measured()) > kNews * static_cast<double>(before_trial_.load());
+  const TimePoint::duration twice(2 * pause_.load());
+  const TimePoint::duration pause = news ? kFirstTrial : std::min<TimePoint::duration>(twice, kLongestPause);
+  pause_ = pause.count();
+  next_trial_ = (now.time_since_epoch() + (news ? TimePoint::duration(kNextTrial) : pause)).count();
+}
+
+void LinkRate::rest() {
+  if (next_trial_.load(std::memory_order_relaxed) == 0 && trial_ends_.load(std::memory_order_relaxed) == 0) return;
+  trial_ends_ = 0;
+  next_trial_ = 0;
+  pause_ = TimePoint::duration(kFirstTrial).count();
+}
+
 void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   const std::uint64_t sent = connection.stats().bytes_sent;
   if (sent != sent_) rate_.sent(place_, sent - sent_, now);
   sent_ = sent;
-  if (pace_ == 0) measure(connection, sent, now);
-  std::uint64_t pace = 0;
-  if (decode_.live(now))
-    pace = static_cast<std::uint64_t>(static_cast<double>(rate_.measured()) * kPacedShare) / rate_.senders(now);
+  if (pace_ == 0 || tries_) measure(connection, sent, now);
+  const Allowed all = allowed(now);
+  const std::uint64_t pace = static_cast<std::uint64_t>(all.rate) / rate_.senders(now);
   if (pace == pace_) return;
+  tries_ = all.trial;
   connection.set_pace(pace);
   pace_ = pace;
   rate_.set_pace(pace);
   stretch_.reset();
 }
 
+Pacer::Allowed Pacer::allowed(LinkRate::TimePoint now) {
+  if (!decode_.live(now)) {
+    rate_.rest();
+    return {};
+  }
+  const std::uint64_t measured = rate_.measured();
+  if (measured == 0) return {};
+  look_at_decode(measured, now);
+  const auto link = static_cast<double>(measured);
+  const double share = rate_.share(now);
+  if (share > kPacedShare) return {share * link, true};
+  return {std::max(share * link - decode_rate_, kLeastShare * link), false};
+}
+
+void Pacer::look_at_decode(std::uint64_t measured, LinkRate::TimePoint now) {
+  if (now - decode_since_ < kDecodeWindow) return;
+  const std::uint64_t total = decode_.total_sent();
+  const double rate =
+      static_cast<double>(total - decode_before_) / std::chrono::duration<double>(now - decode_since_).count();
+  // Rounded up to parts of the link, so that a pace is not set anew for every little change.
+  const double part = static_cast<double>(measured) / kDecodeParts;
+  decode_rate_ = std::ceil(rate / part) * part;
+  decode_since_ = now;
+  decode_before_ = total;
+}
+
 void Pacer::measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now) {
   if (stretch_ && sent < stretch_->until) return;
+  const std::uint64_t length = tries_ ? kTrialStretch : kStretch;
   const auto progress = connection.sent_progress();
   const unsigned senders = rate_.senders(now);
   if (progress && stretch_ && stretch_->senders == senders) {
     const std::uint64_t bytes = progress->confirmed_bytes - stretch_->from.confirmed_bytes;
     const auto busy = progress->busy - stretch_->from.busy;
     if (busy < kLeastBusy) {
-      stretch_->until = sent + kStretch;
+      stretch_->until = sent + length;
       return;
     }
     // Less than half of what was sent says that most of it is under way: the next stretch will tell.
-    if (bytes >= kStretch / 2) rate_.add(rate_of(bytes, busy, now));
+    if (bytes >= length / 2) {
+      rate_.add(rate_of(bytes, busy, now));
+      if (tries_) rate_.end_trial(now);
+    }
   }
   if (progress)
-    stretch_ = Stretch{*progress, sent + kStretch, senders, now, rate_.total_sent()};
+    stretch_ = Stretch{*progress, sent + length, senders, now, rate_.total_sent()};
   else
     stretch_.reset();
 }
@@ -71,6 +144,7 @@ std::uint64_t Pacer::rate_of(std::uint64_t bytes, std::chrono::microseconds busy
 
 void Pacer::start_again() {
   pace_ = 0;
+  tries_ = false;
   sent_ = 0;
   stretch_.reset();
 }

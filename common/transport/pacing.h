@@ -1,11 +1,16 @@
 // How fast bulk and weights may leave while decode steps live, so that a decode batch does not wait behind them in the
-// queue of a card or a switch (docs/wire.md 7): at most kPacedShare of what the link was measured to take. Shared by
-// the coordinator's lanes and the node's connections.
+// queue of a card or a switch (docs/wire.md 7): decode batches and all of these together at most kPacedShare of what
+// the link was measured to take. Shared by the coordinator's lanes and the node's connections.
 //
 // The measure is the system's: bytes confirmed by the peer over the time in which any were on their way, of stretches
 // of at least kStretch in which nothing was paced. Several connections take it together, but no more than all of them
 // sent while the stretch lasted: such that send in turn have the whole of it each. Before the first one nothing is
 // known, and nothing paced.
+//
+// A first measure that was taken while others had the link, or the sender no time, is too low, and a server may never
+// be without a step again. So while steps go on the link is tried now and then: for a stretch, all connections together
+// send an eighth more than the measure. Where that much is confirmed it is the new measure, and the next trial follows
+// soon; where it is not, a queue of some 12 ms has come and gone, and the next is further away each time.
 #pragma once
 
 #include <array>
@@ -20,6 +25,9 @@
 namespace terrace::transport {
 
 inline constexpr double kPacedShare = 0.8;
+inline constexpr double kTrialShare = 1.125;
+// Whatever decode batches take, so much of the measure is left to the others.
+inline constexpr double kLeastShare = 0.125;
 
 // Whether decode steps are under way in this process. Any thread.
 class DecodeActivity {
@@ -30,6 +38,9 @@ class DecodeActivity {
 
   // A decode batch is sent, or has come.
   void seen(TimePoint now) { last_.store(now.time_since_epoch().count(), std::memory_order_relaxed); }
+  // Of such a batch or its reply, towards a peer.
+  void sent(std::uint64_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  std::uint64_t total_sent() const { return sent_.load(std::memory_order_relaxed); }
   bool live(TimePoint now) const {
     const TimePoint::duration last(last_.load(std::memory_order_relaxed));
     return last.count() != 0 && now.time_since_epoch() - last < kLives;
@@ -37,6 +48,7 @@ class DecodeActivity {
 
  private:
   std::atomic<TimePoint::rep> last_ = 0;
+  std::atomic<std::uint64_t> sent_ = 0;  // bytes
 };
 
 // The link to one peer, which several paced connections share. Any thread.
@@ -60,6 +72,14 @@ class LinkRate {
   std::uint64_t total_sent() const { return total_sent_.load(std::memory_order_relaxed); }
   // Connections that send now, at least one.
   unsigned senders(TimePoint now) const;
+  // Of the measure, what all connections together may send now, while steps live. Begins and ends trials.
+  double share(TimePoint now);
+  // No step lives: no trial is due, or goes on.
+  void rest();
+  // A trial has told what it was to tell.
+  void end_trial(TimePoint now);
+  // Steps go on for so long before the first trial, and before the next one where the last found nothing new, or did.
+  static constexpr std::chrono::milliseconds kFirstTrial{5'000}, kLongestPause{60'000}, kNextTrial{300};
   // What a connection was last given; 0: none is paced, or none was since the last step ended.
   std::uint64_t pace() const { return pace_.load(std::memory_order_relaxed); }
   void set_pace(std::uint64_t bytes_per_second) { pace_.store(bytes_per_second, std::memory_order_relaxed); }
@@ -68,6 +88,10 @@ class LinkRate {
   std::atomic<std::uint64_t> measured_ = 0;
   std::atomic<std::uint64_t> pace_ = 0;
   std::atomic<std::uint64_t> total_sent_ = 0;
+  // Times since the clock's epoch; 0: none is due, none goes on. Whoever moves one acts on it.
+  std::atomic<TimePoint::rep> next_trial_ = 0, trial_ends_ = 0;
+  std::atomic<TimePoint::rep> pause_ = TimePoint::duration(kFirstTrial).count();
+  std::atomic<std::uint64_t> before_trial_ = 0;  // measured() then
   std::atomic<std::size_t> n_joined_ = 0;
   std::array<std::atomic<TimePoint::rep>, 16> last_sent_{};  // more connections than a session has
 };
@@ -76,6 +100,7 @@ class LinkRate {
 class Pacer {
  public:
   static constexpr std::uint64_t kStretch = std::uint64_t{4} << 20;
+  static constexpr std::uint64_t kTrialStretch = std::uint64_t{256} << 10;  // the link may be thought to be slow
 
   // Both are borrowed.
   Pacer(const DecodeActivity& decode, LinkRate& rate) : decode_(decode), rate_(rate), place_(rate.join()) {}
@@ -87,11 +112,17 @@ class Pacer {
   void start_again();
 
  private:
+  struct Allowed {
+    double rate = 0;  // bytes a second of all paced connections together; 0: no pace
+    bool trial = false;
+  };
+  Allowed allowed(LinkRate::TimePoint now);
+  void look_at_decode(std::uint64_t measured, LinkRate::TimePoint now);
   void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
   // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
   std::uint64_t rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const;
 
-  // Of an unpaced stretch.
+  // Of an unpaced stretch, or a trial's.
   struct Stretch {
     SentProgress from;
     std::uint64_t until = 0;  // bytes sent
@@ -103,8 +134,13 @@ class Pacer {
   LinkRate& rate_;
   const std::size_t place_;
   std::uint64_t pace_ = 0;
+  bool tries_ = false;      // pace_ is a trial's
   std::uint64_t sent_ = 0;  // bytes, when last looked at
   std::optional<Stretch> stretch_;
+  // What decode batches took, of late.
+  double decode_rate_ = 0;  // bytes a second
+  LinkRate::TimePoint decode_since_{};
+  std::uint64_t decode_before_ = 0;  // DecodeActivity::total_sent() then
 };
 
 }  // namespace terrace::transport

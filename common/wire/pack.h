@@ -21,11 +21,14 @@ std::size_t pack_row(std::span<const std::int64_t> y, std::byte* out);
 // over 8, or fewer bytes than the widths say.
 Result<std::size_t> packed_row_bytes(std::span<const std::byte> packed, std::size_t n_values);
 
-// The same with all that unpack_add_row() refuses: after it, that cannot fail.
+// The same with all that unpack_add_row() refuses: after it, that cannot fail, and add_checked_row() may be called.
 Result<std::size_t> check_packed_row(std::span<const std::byte> packed, std::size_t n_values);
 
 // Adds a packed row of `sums.size()` values to sums (integers: replies come in any order) and returns the bytes read.
 // kCorrupt, with sums untouched: a width over 8, a width larger than needed, or fewer bytes than the widths say.
 Result<std::size_t> unpack_add_row(std::span<const std::byte> packed, std::span<std::int64_t> sums);
+
+// The same of a row that check_packed_row() has passed, and that has not changed since: nothing is looked at again.
+std::size_t add_checked_row(std::span<const std::byte> packed, std::span<std::int64_t> sums);
 
 }  // namespace terrace::wire

@@ -111,6 +111,10 @@ class Lane {
   // read any more. The first reason stays.
   void abort(const Error& why);
 
+  // Decode steps are under way, and a frame that is long in coming stands in their way. Never where the lane is not
+  // paced.
+  bool decode_lives() const { return options_.rate != nullptr && options_.decode->live(Clock::now()); }
+
   // Whether it failed by what the node said in frames that were whole: not a fault of the link.
   bool wrong() const { return wrong_; }
   StepClock& clock() const { return *clock_; }

@@ -145,6 +145,8 @@ void NodeLeg::send_waiting(OpenLane& lane) {
     const auto ticket = lane.lane->send(open.builder);
     if (!ticket.ok()) return;  // busy: it waits on; gone: the lane's next poll() tells why
     open.send_ticket = *ticket;
+    if (options_.decode != nullptr && open.info.priority == wire::Priority::kDecode)
+      options_.decode->sent(open.frame_bytes);
     lane.waiting.erase(lane.waiting.begin());
   }
 }
@@ -355,9 +357,9 @@ Status NodeLeg::take(Ticket ticket, std::size_t range, kernels::SumsView sums, s
   const wire::RowRange rows = open.ranges[taken.travels_as];
   std::span<const std::byte> packed = reply.view.sums;
   for (std::uint32_t i = 0; i < rows.count; ++i) {
-    const auto used = wire::unpack_add_row(packed, {sums.row(open.row_of[rows.first + i]), sums.d_model});
-    TERRACE_CHECK(used.ok(), "a packed row was checked when it came");
-    packed = packed.subspan(*used);
+    // check_reply() has passed it.
+    const std::size_t used = wire::add_checked_row(packed, {sums.row(open.row_of[rows.first + i]), sums.d_model});
+    packed = packed.subspan(used);
   }
   for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
   taken.state = RangeState::kClosed;

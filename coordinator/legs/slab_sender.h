@@ -1,13 +1,14 @@
 // Sends slabs to a node over the weights lane, in pieces, as far as the node's credit goes. Each of the lane's
-// connections has a slab of its own under way, whose pieces it carries in order. The node says which slabs it wants, so
-// that is checked: only those of its share, each once.
+// connections has slabs of its own under way, a piece of each in turn, so that the node can hash several at once; it
+// carries a slab's pieces in order. Pieces are small, since a node reads and opens one before it looks for a decode
+// batch again, and smaller while decode steps live. The node says which slabs it wants, so that is checked: only those
+// of its share, each once.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -43,7 +44,8 @@ class SlabSender {
   Status wait_for_credit();
 
  private:
-  static constexpr std::size_t kPiecesInFlight = 8;  // of a connection
+  static constexpr std::size_t kPiecesInFlight = 16;  // of a connection
+  static constexpr std::size_t kSlabsInTurn = 4;      // of a connection
 
   struct Piece {
     wire::FrameBuilder builder;
@@ -52,20 +54,23 @@ class SlabSender {
   struct Slab {
     std::uint32_t layer = 0;
     std::uint16_t expert = 0;
+    std::uint64_t offset = 0;  // of its next byte
   };
   struct Stream {
     Lane* lane = nullptr;
-    std::uint64_t piece_bytes = 0;  // of a slab in one frame; 0: none fits
+    std::uint64_t piece_bytes = 0;  // of a slab in one frame, at the most; 0: none fits
     std::array<Piece, kPiecesInFlight> pieces;
-    std::optional<Slab> slab;  // under way
-    std::uint64_t offset = 0;  // of its next byte
+    std::array<Slab, kSlabsInTurn> slabs;  // the first n_slabs are under way
+    std::size_t n_slabs = 0;
+    std::size_t turn = 0;  // the one whose piece is next
   };
   Status check(std::span<const LayerExperts> wanted);
   Status advance(Stream& stream, FunctionRef<void(std::uint64_t bytes)> sent);
-  Status advance_slab(Stream& stream);
+  void begin_slab(Stream& stream);
+  Result<bool> send_piece(Stream& stream, FunctionRef<void(std::uint64_t bytes)> sent);
   Status poll(Stream& stream);
   Status wait_until(FunctionRef<Result<bool>()> ready);
-  std::span<const std::byte> next_bytes(const Stream& stream) const;
+  std::span<const std::byte> next_bytes(const Slab& slab, std::uint64_t most) const;
   static Piece* free_piece(Stream& stream);
   static bool all_sent(const Stream& stream);
   const std::string& node() const { return lanes_.front()->node(); }

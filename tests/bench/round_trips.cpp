@@ -9,6 +9,9 @@
 //                  decode batches with and without weights on the way. tests/bench/links.sh makes the links.
 //
 //   ninja -C build/release terrace-bench-round-trips terrace-random-model
+//
+// terrace-random-model lies in ../bin, seen from this program, so that both may be copied to another machine.
+//
 //   build/release/tests/terrace-bench-round-trips [--plain] [--trips N]
 //   build/release/tests/terrace-bench-round-trips --node HOST:PORT --model FILE [--secret-file F] [--sockets N]
 //
@@ -19,6 +22,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -136,8 +140,12 @@ void bench_packing() {
 
 class Echo {
  public:
-  Echo(transport::Transport& transport, std::size_t out, std::size_t back)
-      : listener_(must(transport.listen("127.0.0.1:0", {}))), request_(frame_of(out)), reply_(frame_of(back)) {
+  // pause: of the other end, before it sends `back`, in microseconds, awake as one that computes.
+  Echo(transport::Transport& transport, std::size_t out, std::size_t back, double pause = 0)
+      : listener_(must(transport.listen("127.0.0.1:0", {}))),
+        request_(frame_of(out)),
+        reply_(frame_of(back)),
+        pause_(pause) {
     thread_ = std::thread([this] { serve(); });
     client_ = must(transport.connect(listener_->address(), {}, std::chrono::seconds(10)));
   }
@@ -181,13 +189,18 @@ class Echo {
     std::unique_ptr<transport::Connection> peer;
     while (!peer) peer = must(listener_->accept());
     while (peer->wait_fd() >= 0) {
-      if (received(*peer)) send(*peer, reply_);
+      if (received(*peer)) {
+        for (const auto came = Clock::now(); us_since(came) < pause_;) {
+        }
+        send(*peer, reply_);
+      }
       (void)transport::wait(*peer, std::chrono::milliseconds(200));
     }
   }
 
   std::unique_ptr<transport::Listener> listener_;
   const std::vector<std::byte> request_, reply_;
+  const double pause_;
   std::unique_ptr<transport::Connection> client_;
   std::thread thread_;
 };
@@ -239,18 +252,24 @@ OpenedNode open_node(const std::string& address, transport::Transport& transport
   OpenedNode node;
   node.session = must(
       legs::NodeSession::open(must(legs::make_grpc_node_control(address, {}, credentials)), transport, model, options));
-  std::optional<Clock::time_point> start;  // the node has said what it wants; before, it set memory aside
+  // From when the node has said what it wants (before, it set memory aside) until it says that all is verified (then a
+  // canary is computed).
+  std::optional<Clock::time_point> start;
   const Status taken = node.session->take_share(owners, 1, [&](const legs::ShareProgress&) {
     if (!start) start = Clock::now();
+    node.share_seconds = us_since(*start) / 1e6;
   });
   if (!taken.ok()) throw std::runtime_error(taken.error().text());
-  if (start) node.share_seconds = us_since(*start) / 1e6;
   return node;
 }
 
-// Rows of 5,112 bytes, replies of 3.05 bytes a value; a hidden layer of 32 values is next to nothing to compute.
+// Rows of 5,112 bytes, replies of 3 to 4 bytes a value; a hidden layer of one value is next to nothing to compute.
 test::RandomModel next_to_nothing() {
-  return {.layers = 1, .d_model = 4544, .experts = 8, .ff = 32, .type = "q8_0", .context = 64};
+  return {.layers = 1, .d_model = 4544, .experts = 8, .ff = 1, .type = "q8_0", .context = 64};
+}
+
+std::filesystem::path programs() {
+  return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin";
 }
 
 int bench_here(const Arguments& arguments) {
@@ -259,7 +278,7 @@ int bench_here(const Arguments& arguments) {
   const Waiting waiting = waiting_here();
   Judge judge(cores >= 4);
   const test::TempDir dir;
-  test::make_random_model(next_to_nothing(), dir / "model.gguf");
+  test::make_random_model(next_to_nothing(), dir / "model.gguf", programs());
   const test::GateModel model(dir / "model.gguf");
   const legs::SessionModel session_model = model.session_model(model.kernels);
   transport::TcpTransport tcp;
@@ -289,8 +308,14 @@ int bench_here(const Arguments& arguments) {
       transport::test::test_link(arguments.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
   // As long on the link as the batch and its reply: tags come on top.
   const std::size_t tag = arguments.seal ? wire::kSealBytes : 0;
-  Echo echo(keyed, static_cast<std::size_t>(out) - tag, static_cast<std::size_t>(back) - tag);
-  Times bare = time_trips(arguments.trips, [&] { echo.trip(waiting); });
+  const std::size_t out_frame = static_cast<std::size_t>(out) - tag, back_frame = static_cast<std::size_t>(back) - tag;
+  const auto echo_trips = [&](double pause) {
+    Echo echo(keyed, out_frame, back_frame, pause);
+    return time_trips(arguments.trips, [&] { echo.trip(waiting); });
+  };
+  Times bare = echo_trips(0);
+  // What waits longer sleeps sooner: the same as a batch whose node computes has to.
+  Times paused = echo_trips(compute);
   Times both = time_trips(arguments.trips, [&] {
     const legs::Ticket mine = batch.submit(one->leg());
     const legs::Ticket its = beside.submit(other->leg());
@@ -305,9 +330,13 @@ int bench_here(const Arguments& arguments) {
     fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
   };
   row("the bytes alone", bare);
+  row("the same and a pause", paused);
   row("a batch to one node", trip);
   row("a batch to each of two", both);
-  fmt::print("  of it the node computed  {:9.1f}\n", compute);
+  fmt::print(
+      "  of it the node computed  {:9.1f}, as long as the pause; without either p50 {:.2f} times as much, p99 {:.2f}\n",
+      compute, (trip.at(0.5) - compute) / (paused.at(0.5) - compute),
+      (trip.at(0.99) - compute) / (paused.at(0.99) - compute));
   judge.ratio("batch without computing / the bytes alone, p50", (trip.at(0.5) - compute) / bare.at(0.5), 1.3);
   judge.ratio("batch without computing / the bytes alone, p99", (trip.at(0.99) - compute) / bare.at(0.99), 1.5);
   judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);

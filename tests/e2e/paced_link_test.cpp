@@ -98,16 +98,21 @@ TEST_F(PacedLink, WeightsAndDecode_BothGoOnAndTheWeightsAreHeldToTheirShare) {
   EXPECT_EQ(option<std::uint64_t>(SOL_SOCKET, SO_MAX_PACING_RATE), ~std::uint64_t{0});
 
   const std::size_t pieces_before = weights_.server.received;
-  const auto share = [&] { return static_cast<std::uint64_t>(0.8 * static_cast<double>(rate_.measured())); };
+  const auto paced = [&](double share) {
+    return static_cast<std::uint64_t>(share * static_cast<double>(rate_.measured()));
+  };
+  // On a slow machine it may come to a trial.
+  const auto fits = [&](std::uint64_t pace) { return pace <= paced(0.8) || pace == paced(transport::kTrialShare); };
   while ((decode_.client.received < 100 || weights_.server.received < pieces_before + 20) && in_time()) {
     turn(true);
-    ASSERT_LE(rate_.pace(), share());
+    ASSERT_TRUE(fits(rate_.pace())) << rate_.pace() << " of " << rate_.measured();
   }
   EXPECT_GE(decode_.client.received, 100u) << "decode batches wait behind weights";
   EXPECT_GE(weights_.server.received, pieces_before + 20) << "weights do not move while steps live";
   activity_.seen(LinkRate::TimePoint::clock::now());
   pacer_.follow(*weights_.client.connection, LinkRate::TimePoint::clock::now());
-  EXPECT_EQ(option<std::uint64_t>(SOL_SOCKET, SO_MAX_PACING_RATE), share());
+  EXPECT_EQ(option<std::uint64_t>(SOL_SOCKET, SO_MAX_PACING_RATE), rate_.pace());
+  EXPECT_GE(rate_.pace(), paced(0.8));
   EXPECT_LE(option<unsigned>(IPPROTO_TCP, TCP_NOTSENT_LOWAT), 64u << 10);
 }
 

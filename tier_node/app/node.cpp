@@ -211,7 +211,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
   transport::SealedTransport transport(link, data_keys(sessions));
   TERRACE_ASSIGN_OR_RETURN(
       const auto data,
-      DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card},
+      DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card, true},
                         addresses.control.with_port(addresses.data_port), {.busy_poll = busy_poll}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
@@ -284,7 +284,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
-  SlabLoader loader(own ? &*own : nullptr, log);
+  SlabLoader loader(own ? &*own : nullptr, log, SlabReceiver::threads_for(cpus.usable.size()));
   const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link,
                               std::chrono::microseconds(options.link.busy_poll), credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");

@@ -14,8 +14,10 @@
 namespace terrace::node {
 namespace {
 
-// Events of one connection before the others get their turn.
+// Events of one connection before the others get their turn. A frame of the bulk or weights lane takes tens of
+// microseconds to be read and opened, so that is one, and no other such lane's in the same turn.
 constexpr std::size_t kEventsPerTurn = 16;
+constexpr std::size_t kBulkEventsPerTurn = 1;
 // Before hello: header, section header and section of one are 128 bytes.
 constexpr std::uint64_t kLargestGreeting = 256;
 // New connections before those that are there get their turn.
@@ -52,7 +54,8 @@ DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<t
       listener_(std::move(listener)),
       event_fd_(event_fd),
       port_(listener_->port()),
-      computes_here_(parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1),
+      computes_here_(parts.card == nullptr &&
+                     (parts.computes_here || (parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1))),
       compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, std::move(card), queue_, *this)),
       io_thread_([this] {
         // Each thread names itself: the name of another is a file, which a node that gave its rights up does not open.
@@ -89,8 +92,8 @@ void DataServer::loop() {
     if (stop_requested_.load(std::memory_order_acquire) && !stopping_) begin_stop();
     if (ready.event) take_handed_back();
     more = ready.listener && accept_some();
+    more |= serve_some();
     for (const auto& peer : peers_) {
-      more |= serve(*peer);
       follow_session(*peer);
       check_deadline(*peer);
       peer->flush_credit();
@@ -184,13 +187,40 @@ Peer* DataServer::find(std::uint64_t id) {
   return found == peers_.end() ? nullptr : found->get();
 }
 
+// Whoever has something to say; of those that bring much at once one, in turn: between two of their frames decode
+// batches are looked for. True: there may be more.
+bool DataServer::serve_some() {
+  bool more = false;
+  Peer* next = nullptr;  // the first after last_served_, else the first of all
+  for (const auto& peer : peers_) {
+    if (is_first(*peer)) {
+      more |= serve(*peer);
+    } else if (has_something(*peer)) {
+      more |= peer->has_more();
+      if (next == nullptr || (next->id() <= last_served_ && peer->id() > last_served_)) next = peer.get();
+    }
+  }
+  if (next == nullptr) return more;
+  last_served_ = next->id();
+  return serve(*next) || more;
+}
+
+bool DataServer::is_first(const Peer& peer) {
+  return peer.state() != Peer::State::kOpen || peer.lane() == wire::Lane::kLatency;
+}
+
+// Besides what the wait found: what was sent just now, or closed here, tells of itself.
+bool DataServer::has_something(Peer& peer) {
+  if (peer.state() == Peer::State::kClosed) return false;
+  return peer.ready() || peer.has_more() || peer.aborted() || (peer.connection().wait_events() & POLLOUT) != 0;
+}
+
 // True: there may be more events.
 bool DataServer::serve(Peer& peer) {
-  // Besides what the wait found: what was sent just now, or closed here, tells of itself.
-  const bool ready = peer.ready() || peer.aborted() || (peer.connection().wait_events() & POLLOUT) != 0;
-  if (peer.state() == Peer::State::kClosed || !ready) return false;
+  if (!has_something(peer)) return false;
   std::array<transport::Event, kEventsPerTurn> events;
-  const std::size_t n_events = peer.connection().poll(events);
+  const std::size_t most = is_first(peer) ? kEventsPerTurn : kBulkEventsPerTurn;
+  const std::size_t n_events = peer.connection().poll(std::span(events).first(most));
   for (const transport::Event& event : std::span(events).first(n_events)) {
     switch (event.kind) {
       case transport::Event::Kind::kSent:
@@ -205,7 +235,8 @@ bool DataServer::serve(Peer& peer) {
     }
   }
   if (peer.state() == Peer::State::kOpen && peer.lane() == wire::Lane::kBulk) peer.follow_pace(decode_, now());
-  return n_events == events.size();
+  peer.set_has_more(n_events == most);
+  return peer.has_more();
 }
 
 // One batch, then everybody has a turn. True: there may be more to do.

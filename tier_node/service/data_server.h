@@ -1,8 +1,7 @@
 // The data plane: one I/O thread that accepts connections, checks who they are, decodes frames, keeps credit, and
-// sends what the compute thread and the slab loader hand back. It computes nothing and waits for nobody, with one
-// exception: where one thread computes and waits block (one core), it computes small decode batches itself while the
-// compute thread has nothing to do. Handing one over and back would cost two switches of threads on the core that both
-// need; a ping is late by one such batch at the most.
+// sends what the compute thread and the slab receiver hand back. It waits for nobody, and computes small decode batches
+// itself while the compute thread has nothing to do (Parts::computes_here): handing one over and back would cost two
+// wake-ups of threads, more than many a batch takes to compute. A ping is late by one such batch at the most.
 //
 // A connection that breaks a rule ends its session with an error that says which; every other goes on. Rules and
 // answers: docs/wire.md.
@@ -44,7 +43,7 @@ struct DataServerOptions {
   std::chrono::milliseconds stop_grace{2'000};     // the same when the server stops
 };
 
-class DataServer final : public CompletionSink {
+class DataServer final : public CompletionSink, private PieceOwner {
  public:
   // What it works with; all borrowed, all outlive it. `parallel` is used by its compute thread alone.
   struct Parts {
@@ -56,6 +55,9 @@ class DataServer final : public CompletionSink {
     Logger log;
     Waiting waiting = Waiting::kSpinThenPark;  // kBlock: one core
     kernels::ExpertCard* card = nullptr;       // where the sessions' card store lies; null: none
+    // The I/O thread computes small decode batches. Always where one thread computes and waits block (one core): both
+    // threads need that core. Never with a card, whose work one thread gives.
+    bool computes_here = false;
   };
 
   // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
@@ -79,7 +81,7 @@ class DataServer final : public CompletionSink {
   void post(Completion completion) override;
 
  private:
-  // A frame that the loader is done with.
+  // A frame that the receiver is done with.
   struct Returned {
     std::uint64_t peer = 0;
     std::span<const std::byte> frame;
@@ -112,6 +114,9 @@ class DataServer final : public CompletionSink {
   bool accept_some();
   void make_room_for_stranger();
   Peer* find(std::uint64_t id);
+  bool serve_some();
+  static bool is_first(const Peer& peer);
+  static bool has_something(Peer& peer);
   bool serve(Peer& peer);
   void check_deadline(Peer& peer);
   void follow_session(Peer& peer);
@@ -131,6 +136,7 @@ class DataServer final : public CompletionSink {
   Status check_replies(const Peer& peer, const wire::BatchView& batch);
   Result<EpochRef> find_share(const Peer& peer, const wire::BatchView& batch) const;
   Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
+  void piece_done(std::uint64_t peer, std::span<const std::byte> frame) override;
   void on_cancel(Peer& peer, std::uint64_t sequence);
 
   bool compute_here();
@@ -156,6 +162,7 @@ class DataServer final : public CompletionSink {
   // The I/O thread's.
   std::vector<std::unique_ptr<Peer>> peers_;
   std::uint64_t next_peer_ = 1;
+  std::uint64_t last_served_ = 0;  // of those that take turns
   bool stopping_ = false;
   Seldom strangers_;
   TimePoint accept_after_ = TimePoint::min();  // the process has no descriptor left until then, maybe

@@ -201,14 +201,18 @@ Status DataServer::on_slab(Peer& peer, const wire::Frame& frame, std::span<const
     return Error(ErrorCode::kRefused, fmt::format("a slab piece came on lane {}", wire::name(peer.lane())));
   TERRACE_RETURN_IF_ERROR(peer.take_credit(bytes.size(), frame.header.sequence));
   TERRACE_ASSIGN_OR_RETURN(const wire::SlabPieceView piece, wire::read_slab_piece(frame));
-  parts_.loader.receive(peer.session(), piece, [this, id = peer.id(), bytes] {
-    {
-      const std::lock_guard lock(handed_back_mutex_);
-      returns_.push_back({id, bytes});
-    }
-    wake();
-  });
+  parts_.loader.receive({peer.session(), piece, this, peer.id(), bytes});
   return {};
+}
+
+void DataServer::piece_done(std::uint64_t peer, std::span<const std::byte> frame) {
+  bool first = false;
+  {
+    const std::lock_guard lock(handed_back_mutex_);
+    first = completions_.empty() && returns_.empty();
+    returns_.push_back({peer, frame});
+  }
+  if (first) wake();  // else somebody has, and what is here is taken with the rest
 }
 
 void DataServer::on_cancel(Peer& peer, std::uint64_t sequence) {
@@ -241,6 +245,7 @@ void DataServer::on_completion(Completion& completion) {
   if (completion.reply && wanted) {
     // The last reply says that the next batch may come; this one's memory is free before that can have arrived.
     if (completion.last) return_credit(work, *peer);
+    if (work.batch.info.priority == wire::Priority::kDecode) decode_.sent(completion.reply->data.size());
     peer->send_reply(work, std::move(completion.reply));
   } else if (completion.reply) {
     frames_.give(std::move(completion.reply));

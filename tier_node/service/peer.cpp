@@ -10,6 +10,8 @@ namespace {
 
 // An error frame with the longest text, rounded up: what a coordinator may send without credit.
 constexpr std::uint64_t kLargestWithoutCredit = 1024;
+// A frame of credit for each piece would cost both ends about what taking the piece does.
+constexpr std::uint32_t kCreditParts = 8;
 
 }  // namespace
 
@@ -105,8 +107,14 @@ void Peer::return_credit(std::uint64_t bytes) {
   to_grant_.bytes += link_bytes(bytes);
 }
 
+bool Peer::credit_is_due() const {
+  if (lane_ != wire::Lane::kWeights || held_ == 0) return to_grant_.frames > 0;
+  const LaneCredit& all = session_->limits().weights;
+  return to_grant_.frames > all.frames / kCreditParts || to_grant_.bytes > all.bytes / kCreditParts;
+}
+
 void Peer::flush_credit() {
-  if (state_ == State::kOpen && to_grant_.frames > 0) send_plain(wire::FrameType::kCredit);
+  if (state_ == State::kOpen && credit_is_due()) send_plain(wire::FrameType::kCredit);
 }
 
 void Peer::begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence) {

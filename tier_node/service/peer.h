@@ -40,6 +40,9 @@ class Peer {
   // Whether the last wait found that its descriptor has something to say.
   bool ready() const { return ready_; }
   void set_ready(bool ready) { ready_ = ready; }
+  // Whether the last poll() of its connection filled the room that it was given.
+  bool has_more() const { return has_more_; }
+  void set_has_more(bool more) { has_more_ = more; }
   // Of kMute: for the hello; of kOpen: for the frame that has begun to come; of kClosing: for the rest. max(): none.
   TimePoint deadline() const;
   std::string name() const;  // "127.0.0.1:50122 (lane latency, session 3 of box7)"
@@ -64,7 +67,8 @@ class Peer {
   // kCorrupt: its sequence does not rise.
   Status take_credit(std::uint64_t bytes, std::uint64_t sequence);
   // The frame's memory is free again, or will be before the peer can have sent the next one: its credit travels with
-  // the next frame out, or by flush_credit().
+  // the next frame out, or by flush_credit(). That tells of pieces of slabs, which are many and small, when an eighth
+  // of the lane's grant has come together, or none of them is held any more.
   void return_credit(std::uint64_t bytes);
   void flush_credit();
 
@@ -98,6 +102,7 @@ class Peer {
   // frame->builder holds the sections, begun by begin().
   void begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence);
   void send(OutFramePtr frame);
+  bool credit_is_due() const;
   void cut_off(const std::string& unread);
 
   const std::uint64_t id_;
@@ -115,6 +120,7 @@ class Peer {
   std::uint64_t last_sequence_ = 0;  // that came with a frame that uses credit
   std::uint64_t next_sequence_ = 1;  // of our own frames that answer none
   std::size_t held_ = 0;
+  bool has_more_ = false;
   bool ready_ = true;  // accepted just now: perhaps its hello came with it
   std::vector<OpenSend> open_sends_;
   std::uint64_t unread_bytes_ = 0;  // of replies in open_sends_

@@ -11,7 +11,8 @@ Assignment::Assignment(std::uint64_t epoch, bool new_slabs, const std::vector<Sh
   progress_.slabs_total = items.size();
   for (std::size_t i = 0; i < items.size(); ++i) {
     slots_[i].item = items[i];
-    if (ready[i]) slab_ready(slots_[i], std::move(ready[i]));
+    slots_[i].given = ready[i] != nullptr;
+    if (slots_[i].given) slab_ready(slots_[i], std::move(ready[i]));
   }
 }
 
@@ -22,8 +23,8 @@ Assignment::Slot* Assignment::find(const ShareItem& item) {
 }
 
 void Assignment::want(Slot& slot) {
-  slot.wanted = true;
   slot.received = 0;
+  slot.wanted.store(true, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   progress_.wanted.push_back(slot.item);
   changed_.notify_all();
@@ -32,8 +33,8 @@ void Assignment::want(Slot& slot) {
 void Assignment::want_missing() {
   const std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
-    if (slot.ready) continue;
-    slot.wanted = true;
+    if (slot.given) continue;
+    slot.wanted.store(true, std::memory_order_release);
     progress_.wanted.push_back(slot.item);
   }
   changed_.notify_all();
@@ -42,12 +43,13 @@ void Assignment::want_missing() {
 void Assignment::slab_ready(Slot& slot, arena::SlabRef slab) {
   slot.filling.reset();
   slot.hasher.reset();
-  slot.wanted = false;
+  slot.wanted.store(false, std::memory_order_relaxed);
   slot.ready = std::move(slab);
-  ++n_ready_;
   const std::lock_guard lock(mutex_);
-  progress_.slabs_ready = n_ready_;
+  progress_.slabs_ready += 1;
   progress_.bytes_ready += slot.ready->sizes().file_bytes();
+  // Last: whoever sees it complete may take all of them away.
+  n_ready_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void Assignment::finish(std::optional<Error> failed) {

@@ -1,8 +1,10 @@
 // A share on its way to become an epoch: which of its slabs are still missing, and how far they are.
 //
-// Threads  The loader's thread fills it; wait() belongs to the call that asked for it.
+// Threads  The loader's thread fills it from the file, and says which slabs are wanted; those are filled by the
+//          receiver's threads, each by one of them. wait() belongs to the call that asked for it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -32,13 +34,14 @@ class Assignment {
   // One slab of the share. Where `ready` is null the slab is missing.
   struct Slot {
     ShareItem item;
-    arena::SlabRef ready;
+    bool given = false;    // was ready from the start: nobody fills it
     bool on_card = false;  // where it is to lie
-    // Only the loader's thread, from here on.
+    arena::SlabRef ready;  // of whoever fills it, until the assignment is complete
+    // From here on only the thread that fills it: the loader's, and from `wanted` on one of the receiver's.
     std::shared_ptr<arena::HeldSlab> filling;
     std::optional<manifest::SlabHasher> hasher;
-    std::uint64_t received = 0;  // bytes that came over the weights lane, in order
-    bool wanted = false;         // the coordinator was asked for it
+    std::uint64_t received = 0;        // bytes that came over the weights lane, in order
+    std::atomic<bool> wanted = false;  // the coordinator was asked for it
   };
 
   // items rise. ready[i] is items[i]'s slab or null.
@@ -47,7 +50,8 @@ class Assignment {
 
   std::uint64_t epoch() const { return epoch_; }
   bool brings_new_slabs() const { return new_slabs_; }
-  bool complete() const { return n_ready_ == slots_.size(); }  // the loader's thread, or before it has begun
+  // True to whoever filled the last slab, at least; what the others wrote is then there to be read.
+  bool complete() const { return n_ready_.load(std::memory_order_acquire) == slots_.size(); }
   std::vector<Slot>& slots() { return slots_; }
   // Null: not of this share.
   Slot* find(const ShareItem& item);
@@ -55,6 +59,7 @@ class Assignment {
   // The loader's thread.
   void want(Slot& slot);
   void want_missing();  // all at once, so that the first answer lists them together
+  // The thread that filled it.
   void slab_ready(Slot& slot, arena::SlabRef slab);
   // Ends the wait. Without an error: the epoch is live.
   void finish(std::optional<Error> failed);
@@ -68,7 +73,7 @@ class Assignment {
   const std::uint64_t epoch_;
   const bool new_slabs_;
   std::vector<Slot> slots_;  // rising by item
-  std::size_t n_ready_ = 0;
+  std::atomic<std::size_t> n_ready_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -51,7 +51,7 @@ struct LimitOptions {
   // Per lane; connections of a lane share them, but each has room for a frame and for a largest batch.
   std::uint32_t batch_frames = 8;
   std::uint32_t batch_windows = 4;  // bytes of so many largest batches
-  std::uint32_t weight_frames = 16;
+  std::uint32_t weight_frames = 128;
   std::uint64_t weight_bytes = std::uint64_t{16} << 20;
   std::size_t n_workers = 1;  // that compute
   bool seal = false;          // data connections: credentials are given, and --plain-data is not

@@ -1,27 +1,25 @@
 // Brings missing slabs into memory, from the node's own file or from the weights lane, and verifies every one.
 //
-// Threads  One worker reads, copies and hashes, slab by slab, so that sessions and lanes take turns; its callers
-//          never wait for it.
+// Threads  One worker reads, copies and hashes what this node's file gives, slab by slab, so that sessions take turns;
+//          what comes over lanes is SlabReceiver's. Callers wait for neither.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "common/base/log.h"
-#include "common/wire/messages.h"
 #include "tier_node/session/own_model.h"
 #include "tier_node/session/session.h"
+#include "tier_node/session/slab_receiver.h"
 #include "tier_node/session/worker.h"
 
 namespace terrace::node {
 
 class SlabLoader {
  public:
-  // own: null without --model. Both are borrowed.
-  SlabLoader(const OwnModel* own, const Logger& log);
+  // own: null without --model. Both are borrowed. receivers: threads of SlabReceiver.
+  SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers = 1);
 
   const OwnModel* own_model() const { return own_; }
   bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }
@@ -32,24 +30,21 @@ class SlabLoader {
   // file, layer and expert, and asked for from the coordinator.
   void start(const SessionRef& session, const AssignmentRef& assignment);
 
-  // A piece from the weights lane, its counts checked by the decoder only. piece.data is borrowed until done() is
-  // called, by the worker. A piece that breaks the rules (docs/wire.md) or a slab with another hash ends the session
-  // with an error that names layer and expert. Pieces are dropped while no assignment waits for any.
-  void receive(const SessionRef& session, const wire::SlabPieceView& piece, std::function<void()> done);
+  // From the weights lane: SlabReceiver::receive().
+  void receive(ReceivedPiece piece) { receiver_.receive(std::move(piece)); }
 
  private:
   void read_next(const SessionRef& session, const AssignmentRef& assignment, std::size_t slot);
   Status read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
   // The same of a probe's model (docs/wire.md 13). kCorrupt: the manifest's id is of other bytes.
   Status make_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
-  Status accept(const Session& session, Assignment& assignment, const wire::SlabPieceView& piece);
-  Status check_piece(const Session& session, const Assignment::Slot* slot, const wire::SlabPiece& piece) const;
   void finish_if_complete(const SessionRef& session, const AssignmentRef& assignment);
 
   const OwnModel* const own_;
   const Logger log_;
   std::vector<std::byte> buffer_;  // one slab as the file has it; the worker's
-  Worker worker_;                  // last: ends before what its jobs use
+  SlabReceiver receiver_;
+  Worker worker_;  // last: ends before what its jobs use
 };
 
 }  // namespace terrace::node

@@ -36,10 +36,6 @@ constexpr std::size_t kGather = 16;
 // connections.
 constexpr std::size_t kPollBytes = std::size_t{4} << 20;
 
-// The same of a paced connection: whatever is written in one go the system may send in one go, 64 KB of it, however
-// little it is to hold unsent. The rest is written when wait_fd() says that it has gone.
-constexpr std::size_t kPacedBytes = 16384;
-
 std::string text(const tcp::endpoint& endpoint) {
   return to_string(HostPort{endpoint.address().to_string(), endpoint.port()});
 }
@@ -129,7 +125,7 @@ class TcpConnection final : public Connection {
   }
   // A socket that has ended refuses, and paces nothing any more.
   void set_pace(std::uint64_t bytes_per_second) override {
-    paced_ = bytes_per_second > 0;
+    write_bytes_ = bytes_per_second > 0 ? unsent_when_paced(bytes_per_second) : kPollBytes;
     if (socket_.is_open()) (void)transport::set_pace(socket_.native_handle(), bytes_per_second);
   }
   std::optional<SentProgress> sent_progress() const override {
@@ -148,11 +144,10 @@ class TcpConnection final : public Connection {
 
   void write() {
     std::array<Part, kGather> parts;
-    const std::size_t most = paced_ ? kPacedBytes : kPollBytes;
-    for (std::size_t moved = 0; sends_.has_unsent() && moved < most;) {
+    for (std::size_t moved = 0; sends_.has_unsent() && moved < write_bytes_;) {
       std::array<asio::const_buffer, kGather> buffers;
       const std::size_t n = sends_.gather(parts);
-      std::size_t room = most - moved;
+      std::size_t room = write_bytes_ - moved;
       for (std::size_t i = 0; i < n; ++i) {
         buffers[i] = asio::buffer(parts[i].data(), std::min(parts[i].size(), room));
         room -= buffers[i].size();
@@ -271,8 +266,8 @@ class TcpConnection final : public Connection {
   FrameReader reader_;
   State state_ = State::kOpen;
   bool frames_ready_ = false;
-  bool drained_ = false;  // the last poll() left nothing in the socket
-  bool paced_ = false;
+  bool drained_ = false;                  // the last poll() left nothing in the socket
+  std::size_t write_bytes_ = kPollBytes;  // most that one poll() or send() writes
   Error reason_{ErrorCode::kInternal, "the connection is open"};
   TransportStats stats_;
 };

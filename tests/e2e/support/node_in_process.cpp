@@ -25,8 +25,9 @@ NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitO
       sessions_(make_sessions(store_, limits)),
       loader_(nullptr, Logger::silent()),
       transport_(transport::test::borrowed(transport), node::data_keys(*sessions_)),
-      data_(must(node::DataServer::start({transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting},
-                                         host + ":0", {}, data))) {
+      data_(must(node::DataServer::start(
+          {transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting, nullptr, true}, host + ":0", {},
+          data))) {
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;
   info.isa = kernels::name(ops_.isa);

@@ -19,9 +19,11 @@ struct RandomModel {
   std::uint32_t context = 40960;
 };
 
-// Writes it to `file`; the test fails when it cannot.
-inline void make_random_model(const RandomModel& model, const std::filesystem::path& file) {
-  const Outcome outcome = run_program({(binary_dir() / "terrace-random-model").string(),
+// Writes it to `file`; the test fails when it cannot. programs: the folder of terrace-random-model, where that is not
+// the one it was built in.
+inline void make_random_model(const RandomModel& model, const std::filesystem::path& file,
+                              const std::filesystem::path& programs = binary_dir()) {
+  const Outcome outcome = run_program({(programs / "terrace-random-model").string(),
                                        "--arch",
                                        "qwen3moe",
                                        "--heads",

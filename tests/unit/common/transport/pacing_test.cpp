@@ -66,6 +66,22 @@ TEST_F(Pacing, WhileStepsLive_FourFifthsOfWhatWasMeasured_ElseNone) {
   EXPECT_EQ(rate_.pace(), 0u);
 }
 
+// Both directions of a step share the link with what is paced: together they leave it some air.
+TEST_F(Pacing, WhatDecodeBatchesTake_IsTakenOffThePace_DownToAnEighth) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 4 * Pacer::kStretch, kRate);
+  for (const auto& [part, paced] : {std::pair{0.25, 0.55}, {0.9, 0.125}, {0.0, 0.8}}) {
+    for (int ms = 0; ms < 60; ++ms) {
+      now_ += 1ms;
+      decode_.seen(now_);
+      decode_.sent(static_cast<std::uint64_t>(part * kRate / 1000));
+      weights_.send_at(1000, kRate);
+      pacer.follow(weights_, now_);
+    }
+    EXPECT_NEAR(static_cast<double>(weights_.paces.back()), paced * kRate, 0.035 * kRate) << part;
+  }
+}
+
 TEST_F(Pacing, NothingMeasured_NothingPaced) {
   Pacer pacer(decode_, rate_);
   decode_.seen(now_);
@@ -131,6 +147,46 @@ TEST_F(Pacing, ConnectionsThatSendInTurn_DoNotMeasureTheLinkTwice) {
   }
   EXPECT_GT(rate_.measured(), 0u);
   EXPECT_LE(static_cast<double>(rate_.measured()), kRate * 1.1);
+}
+
+// A link of kRate that others had while the first measure was taken, and steps that go on from then: told by how much
+// of the time the connection was let send more than the link takes.
+struct Steps {
+  std::uint64_t measured = 0;
+  double share_of_time_above = 0;
+};
+Steps steps_go_on(std::uint64_t first_measure, std::chrono::seconds time) {
+  DecodeActivity decode;
+  LinkRate rate;
+  Told weights;
+  Pacer pacer(decode, rate);
+  LinkRate::TimePoint now{1h};
+  rate.add(first_measure);
+  constexpr std::chrono::milliseconds kTick{5};
+  int above = 0, ticks = 0;
+  for (const auto end = now + time; now < end; now += kTick, ++ticks) {
+    decode.seen(now);
+    pacer.follow(weights, now);
+    const std::uint64_t pace = weights.paces.back();
+    above += pace > kRate;
+    weights.send_at(std::min(pace, kRate) / 200, std::min(pace, kRate));  // in 5 ms
+  }
+  return {rate.measured(), static_cast<double>(above) / ticks};
+}
+
+TEST_F(Pacing, FirstMeasureTooLow_RisesToTheLinkWhileStepsGoOn) {
+  for (const std::uint64_t first : {kRate / 50, kRate / 5, kRate - kRate / 8}) {
+    const Steps steps = steps_go_on(first, 60s);
+    EXPECT_GE(static_cast<double>(steps.measured), 0.88 * kRate) << first;
+    EXPECT_LE(static_cast<double>(steps.measured), 1.01 * kRate) << first;
+  }
+}
+
+TEST_F(Pacing, RightMeasure_StaysAndIsSeldomTried) {
+  const Steps steps = steps_go_on(kRate, 600s);
+  EXPECT_LE(static_cast<double>(steps.measured), 1.01 * kRate);
+  EXPECT_GT(steps.share_of_time_above, 0) << "it is tried";
+  EXPECT_LT(steps.share_of_time_above, 0.005);
 }
 
 TEST_F(Pacing, AnotherConnectionInItsPlace_IsPacedTo) {

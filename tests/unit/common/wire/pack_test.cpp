@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "common/wire/pack_blocks.h"
 #include "tests/test_data.h"
 
 namespace terrace::wire {
@@ -93,6 +94,32 @@ TEST(PackRow, WidthsAreTheLeastAtEachEdge) {
     if (width == 8) continue;
     EXPECT_EQ(packed({most + 1})[0], std::byte(width + 1));
     EXPECT_EQ(packed({least - 1})[0], std::byte(width + 1));
+  }
+}
+
+// Whatever a peer may send: any bytes as planes, of any width.
+TEST(PackBlocks, Avx2_EqualsPortable) {
+  const BlockFunctions* const avx2 = avx2_blocks();
+  if (avx2 == nullptr) GTEST_SKIP() << "this CPU has no AVX2";
+  const BlockFunctions& portable = portable_blocks();
+  std::mt19937_64 random(4714);
+  for (int run = 0; run < 5000; ++run) {
+    const unsigned width = static_cast<unsigned>(random() % 9);
+    Values y(kBlock), sums(kBlock);
+    for (auto& v : y) v = random_value(random, width) >> (random() % 8);
+    for (auto& v : sums) v = random_value(random, 8);
+    Bytes ours(1 + 8 * kBlock), theirs(1 + 8 * kBlock);
+    ASSERT_EQ(avx2->pack(y.data(), ours.data()) - ours.data(), portable.pack(y.data(), theirs.data()) - theirs.data());
+    ASSERT_EQ(ours, theirs) << "seed 4714, run " << run;
+    if (run % 2 == 1) {
+      for (auto& b : theirs) b = std::byte(random() % 3 == 0 ? random() : random() % 2 * 255);
+    }
+    Values expected = sums;
+    avx2->add(theirs.data() + 1, width, sums.data());
+    portable.add(theirs.data() + 1, width, expected.data());
+    ASSERT_EQ(sums, expected) << "seed 4714, run " << run << ", width " << width;
+    ASSERT_EQ(avx2->is_least(theirs.data() + 1, width), portable.is_least(theirs.data() + 1, width))
+        << "seed 4714, run " << run << ", width " << width;
   }
 }
 

@@ -1,4 +1,5 @@
-// Which thread of a node computes, as the process waits: with one core small decode batches stay on the I/O thread.
+// Which thread of a node computes: small decode batches stay on the I/O thread, with one core always, else where it is
+// asked for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/transport/recording/recorder.h"
 #include "common/transport/tcp/tcp.h"
+#include "tests/unit/common/temp_dir.h"
 #include "tests/unit/tier_node/support/node_parts.h"
 #include "tier_node/service/slice_limit.h"
 
@@ -56,21 +59,32 @@ void expect_answers(LaneClient& client, Open open, const TinyModel& model, const
   }
 }
 
-class DataServerWaiting : public ::testing::TestWithParam<Waiting> {
+struct Way {
+  const char* name;
+  Waiting waiting;
+  bool computes_here;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class DataServerWaiting : public ::testing::TestWithParam<Way> {
  protected:
-  static bool one_core() { return GetParam() == Waiting::kBlock; }
+  static bool io_thread_computes() { return GetParam().waiting == Waiting::kBlock || GetParam().computes_here; }
   static NodeSettings settings() {
     NodeSettings settings;
-    settings.waiting = GetParam();
+    settings.waiting = GetParam().waiting;
+    settings.computes_here = GetParam().computes_here;
     return settings;
   }
   TinyModel model_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, DataServerWaiting, ::testing::Values(Waiting::kBlock, Waiting::kSpinThenPark),
-                         [](const auto& test) { return test.param == Waiting::kBlock ? "Block" : "SpinThenPark"; });
+INSTANTIATE_TEST_SUITE_P(Ways, DataServerWaiting,
+                         ::testing::Values(Way{"Block", Waiting::kBlock, false},
+                                           Way{"SpinThenPark", Waiting::kSpinThenPark, false},
+                                           Way{"SpinThenParkHere", Waiting::kSpinThenPark, true}),
+                         [](const auto& test) { return test.param.name; });
 
-TEST_P(DataServerWaiting, DecodeIsComputedByTheIoThread_OnlyWithOneCore) {
+TEST_P(DataServerWaiting, DecodeIsComputedByTheIoThread_OnlyWhereItIsTo) {
   for (const bool tcp : {false, true}) {
     transport::TcpTransport transport;
     NodeParts node(model_, settings());
@@ -92,11 +106,11 @@ TEST_P(DataServerWaiting, DecodeIsComputedByTheIoThread_OnlyWithOneCore) {
     EXPECT_EQ(computing.size(), 1u);
     // The compute thread may come back from its last batch just in time to take one, but not for ever.
     std::set<std::thread::id> decoding;
-    for (int i = 0; i < 40 || (one_core() && decoding == computing && i < 10'000); ++i) {
+    for (int i = 0; i < 40 || (io_thread_computes() && decoding == computing && i < 10'000); ++i) {
       EXPECT_EQ(answer(latency, decode, *session, latency.send_batch(decode, 1)), decode.expected(model_));
       decoding.merge(node.gate().take_runners());
     }
-    if (one_core())
+    if (io_thread_computes())
       EXPECT_NE(decoding, computing);
     else
       EXPECT_EQ(decoding, computing);
@@ -122,6 +136,45 @@ TEST_P(DataServerWaiting, LargeDecodeBatch_PingIsAnsweredWhileItIsComputed) {
   EXPECT_EQ(pong->type(), wire::FrameType::kPong);
   node.gate().open();
   expect_answers(client, {{&large, first}, {&small, second}}, model_, *session);
+}
+
+// A node that reads all that has come of weights before it looks at decode batches again keeps a step waiting. Pings
+// stand for batches: more of them than are read in one turn, so that weights get a turn in between.
+TEST_P(DataServerWaiting, PiecesOfSlabsWait_PingsPassAllButOneATurn) {
+  if (!io_thread_computes()) return;  // it cannot be held
+  const terrace::test::TempDir dir;
+  transport::LoopbackTransport loopback;
+  const auto recorder = test::must(transport::Recorder::create(dir / "frames"));
+  transport::RecordingTransport recorded(transport::test::borrowed(loopback), recorder);
+  NodeParts node(model_, settings());
+  node.serve(recorded, "node:9001");
+  const SessionRef session = node.ready_session();
+  LaneClient weights = node.connect(*session, wire::Lane::kWeights);
+  const std::uint64_t granted = weights.greet().credit_frames;
+  LaneClient latency = node.connect(*session, wire::Lane::kLatency);
+  latency.greet();
+  const TestBatch batch(model_, 0, 1, 2, kSeed);
+  node.gate().close();
+  latency.send_batch(batch, 1);
+  node.gate().await_standstill();
+  constexpr int kPieces = 20;
+  for (int i = 0; i < kPieces; ++i) weights.send_piece({0, 0, 0, 4096}, std::span(model_.slab(0, 0)).first(1024));
+  constexpr int kPings = 20;
+  for (int i = 0; i < kPings; ++i) latency.send_plain(wire::FrameType::kPing, 7);
+  node.gate().open();
+  while (weights.credit_frames() < granted + kPieces) ASSERT_TRUE(weights.receive().has_value());
+  node.stop_server();
+  ASSERT_TRUE(recorder->finish().ok());
+
+  int pieces = 0, pings = 0;
+  for (const transport::RecordedEntry& entry : test::must(transport::Recording::read(dir / "frames")).entries()) {
+    if (entry.event != transport::RecordedEvent::kReceived) continue;
+    const wire::FrameType type = test::must(wire::decode_frame(entry.frame)).header.type;
+    pieces += type == wire::FrameType::kSlab && pings < kPings;
+    pings += type == wire::FrameType::kPing;
+  }
+  EXPECT_EQ(pings, kPings);
+  EXPECT_LE(pieces, 3) << "before the last ping, which took three turns at the most";
 }
 
 // Several batches at once: none is lost between the two threads, whoever takes it.

@@ -182,10 +182,35 @@ TEST_F(SessionWithoutFileTest, SlabsInPieces_EpochIsReady) {
   EXPECT_EQ(std::memcmp(must(session->find_epoch(1))->slab(0, 3).down, model_.view(0, 3).down, 64), 0);
 }
 
+// As several connections send them, and several threads hash them.
+TEST_F(SessionWithoutFileTest, PiecesOfManySlabsMixed_AllAreVerified) {
+  const std::vector<ShareItem> items = model_.everything();
+  const SessionRef session = reserved(items.size());
+  const AssignmentRef assignment = must(session->begin_assign(1, items));
+  ask(session, assignment);
+  constexpr std::size_t kPiece = 5'000;
+  test::PieceWait wait;
+  std::size_t sent = 0;
+  for (std::size_t at = 0, left = 1; left > 0; at += kPiece) {
+    left = 0;
+    for (const ShareItem& item : items) {
+      const std::vector<std::byte>& slab = model_.slab(item.layer, item.expert);
+      if (at >= slab.size()) continue;
+      const auto data = std::span(slab).subspan(at, std::min(kPiece, slab.size() - at));
+      left += at + data.size() < slab.size();
+      loader_->receive({session, {{item.layer, item.expert, at, slab.size()}, data}, &wait, 0, data});
+      ++sent;
+    }
+  }
+  wait.until_done(sent);
+  EXPECT_FALSE(session->ended());
+  EXPECT_TRUE(assignment->wait(std::chrono::milliseconds(0)).ready);
+}
+
 TEST_F(SessionWithoutFileTest, SlabWithOneWrongBit_EndsTheSessionNamingIt) {
   const SessionRef session = reserved(1);
   const AssignmentRef assignment = must(session->begin_assign(1, {{0, 3}}));
-  loader_->start(session, assignment);
+  ask(session, assignment);
   std::vector<std::byte> wrong = model_.slab(0, 3);
   wrong[wrong.size() / 2] ^= std::byte{1};
   send(session, {0, 3}, wrong);
@@ -208,7 +233,7 @@ TEST_F(SessionWithoutFileTest, PiecesThatBreakTheRules_EndTheSessionByName) {
   };
   for (const Case& c : cases) {
     const SessionRef session = reserved(1);
-    loader_->start(session, must(session->begin_assign(1, {{0, 3}})));
+    ask(session, must(session->begin_assign(1, {{0, 3}})));
     send_piece(session, c.piece, std::span(model_.slab(0, 3)).first(50));
     ASSERT_TRUE(session->ended()) << c.says;
     EXPECT_THAT(session->end_reason().text(), HasSubstr(c.says));
@@ -218,7 +243,7 @@ TEST_F(SessionWithoutFileTest, PiecesThatBreakTheRules_EndTheSessionByName) {
 
 TEST_F(SessionWithoutFileTest, PieceSentTwice_EndsTheSession) {
   const SessionRef session = reserved(1);
-  loader_->start(session, must(session->begin_assign(1, {{0, 3}})));
+  ask(session, must(session->begin_assign(1, {{0, 3}})));
   const std::uint64_t bytes = model_.manifest.slab_bytes(0);
   const auto piece = std::span(model_.slab(0, 3)).first(50);
   send_piece(session, {0, 3, 0, bytes}, piece);
@@ -236,7 +261,7 @@ TEST_F(SessionWithoutFileTest, AssignmentAbandoned_LatePiecesAreDroppedAndTheNex
   send(session, {0, 3}, model_.slab(0, 3));
   EXPECT_FALSE(session->ended());
   const AssignmentRef next = must(session->begin_assign(2, {{0, 3}}));
-  loader_->start(session, next);
+  ask(session, next);
   send(session, {0, 3}, model_.slab(0, 3));
   EXPECT_TRUE(next->wait(std::chrono::milliseconds(0)).ready);
 }
@@ -244,7 +269,7 @@ TEST_F(SessionWithoutFileTest, AssignmentAbandoned_LatePiecesAreDroppedAndTheNex
 // The loader has looked at the assignment, the session is released, and then the slab would be allocated.
 TEST_F(SessionWithoutFileTest, ReservationReleasedWhileAPieceIsOnItsWay_SessionLives) {
   const SessionRef session = reserved(2);
-  loader_->start(session, must(session->begin_assign(1, {{0, 3}})));
+  ask(session, must(session->begin_assign(1, {{0, 3}})));
   must(session->release());
   EXPECT_EQ(session->allocate_slab(session->model().slab_id({0, 3}), session->model().layer(0).sizes).error().code(),
             ErrorCode::kRefused);

@@ -18,9 +18,31 @@
 
 namespace terrace::node::test {
 
+// Waits for pieces that a loader was given.
+class PieceWait final : public PieceOwner {
+ public:
+  void piece_done(std::uint64_t, std::span<const std::byte>) override {
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    changed_.notify_all();
+  }
+  // So many in all.
+  void until_done(std::size_t pieces) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= pieces; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t done_ = 0;
+};
+
 // A table with a clock of its own and no thread of its own.
 class SessionTest : public ::testing::Test {
  protected:
+  static constexpr unsigned kReceivers = 3;  // threads
+
   explicit SessionTest(bool own_model = true)
       : store_({std::uint64_t{256} << 20, [this] {
                   in_reserve_();
@@ -28,7 +50,7 @@ class SessionTest : public ::testing::Test {
                 }}) {
     Serial serial;
     if (own_model) own_.emplace(must(OwnModel::open(model_.path, "", serial)));
-    loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent());
+    loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent(), kReceivers);
     SessionOptions options;
     options.machine = this_machine();
     options.housekeeping = false;
@@ -74,6 +96,10 @@ class SessionTest : public ::testing::Test {
     ASSERT_TRUE(assignment.ok()) << assignment.error().text();
     ASSERT_TRUE(finish(session, *assignment).ready);
   }
+  // Until the coordinator is asked for slabs.
+  void ask(const SessionRef& session, const AssignmentRef& assignment) {
+    ASSERT_FALSE(finish(session, assignment).wanted.empty());
+  }
   // Sends a slab in pieces, as if they came over the weights lane, and waits until the last is dealt with.
   void send(const SessionRef& session, const ShareItem& item, std::vector<std::byte> bytes,
             std::size_t piece_bytes = 20'000) {
@@ -83,16 +109,9 @@ class SessionTest : public ::testing::Test {
     }
   }
   void send_piece(const SessionRef& session, const wire::SlabPiece& piece, std::span<const std::byte> data) {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    loader_->receive(session, {piece, data}, [&] {
-      const std::lock_guard lock(mutex);
-      done = true;
-      changed.notify_all();
-    });
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
+    PieceWait wait;
+    loader_->receive({session, {piece, data}, &wait, 0, data});
+    wait.until_done(1);
   }
 
   TinyModel model_;

@@ -86,6 +86,7 @@ struct NodeSettings {
   bool own_model = true;
   std::uint64_t vram = 0;  // slab memory of a card that is none; 0: no card
   Waiting waiting = Waiting::kSpinThenPark;
+  bool computes_here = false;  // DataServer::Parts
 };
 
 class NodeParts {
@@ -123,9 +124,9 @@ class NodeParts {
   // `transport` says itself who connects.
   void serve_as_it_is(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
-    server_ = must(DataServer::start(
-        {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get()}, address, {},
-        settings_.data));
+    server_ = must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting,
+                                      card_.get(), settings_.computes_here},
+                                     address, {}, settings_.data));
     address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
     sessions_->on_change([this] { server_->wake(); });
   }
