@@ -73,6 +73,7 @@ struct PlanInput {
   std::uint32_t max_rows = 512;    // of a batch
   std::uint32_t range_rows = 256;
   std::uint32_t sockets = 1;  // wire::BatchLimits::sockets
+  std::string link = {};      // as in legs::check_node()
   HostInput host;
   std::optional<CardInput> card = {};
 };
