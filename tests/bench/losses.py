@@ -5,6 +5,8 @@ Token times are the spans `step` of the program's own trace, put beside the kill
 
 import json
 import math
+import os
+import signal
 import sys
 import time
 
@@ -85,9 +87,18 @@ def await_steps(path, n):
     sys.exit(f"{path}: no {n} steps within two minutes")
 
 
-def near(name, measured, n, said, limit=NEAR):
-    good = n > 0 and abs(measured / said - 1) <= limit
-    print(f"  {name}: {measured:.1f} tok/s ({n} steps), the plan says {said:.1f}: {measured / said:.3f} of it, "
+def told(name, measured, n, said):
+    """A speed beside what the plan says; their ratio, nothing where there was none."""
+    ratio = measured / said if n else None
+    print(f"  {name}: {measured:.1f} tok/s ({n} steps), the plan says {said:.1f}"
+          + (f": {ratio:.3f} of it" if n else ""))
+    return ratio
+
+
+def near(name, ratios, limit):
+    mean = sum(ratios) / len(ratios) if ratios and None not in ratios else 0.0
+    good = abs(mean - 1) <= limit
+    print(f"  {name}: {mean:.3f} of what the plan says ({', '.join('-' if r is None else '%.3f' % r for r in ratios)}), "
           f"limit {1 - limit:.2f} to {1 + limit:.2f}: {verdict(good)}")
     return good
 
@@ -101,11 +112,11 @@ def late_tokens(trace, plan, lost, name, killed, settled_ms):
     worst = usual[-1] if usual else 0.0
     leg = next(leg for leg in plan["prediction"]["decode"]["legs"] if leg["name"] == name)
     soft_ms = (leg["round_trip_us"] + leg["wire_us"] + leg["compute_us"]) / 1e3 + LEAST_SLACK_MS
-    step = next((s for s in trace.steps if s["end"] > killed), None)
-    if step is None:
+    if not trace.steps or trace.steps[-1]["end"] < killed:
         print("  the run had ended before the kill: NO")
         return False
-    # What the node was asked for in that step: the layer of the last batch is the one in which it was lost.
+    # The layer of the last batch that the node was sent in that step is the one in which it was found.
+    step = max(late, key=lambda s: s["dur"], default=next(s for s in trace.steps if s["end"] > killed))
     asked = [b["args"]["layer"] for b in trace.batches
              if b["tid"] == trace.tracks[name] and step["begin"] <= b["begin"] <= step["end"]]
     left = n_layers - (max(asked) if asked else 0)
@@ -121,7 +132,18 @@ def late_tokens(trace, plan, lost, name, killed, settled_ms):
     return len(late) <= 1 and delay_ms <= bound_ms
 
 
-def loss(trace_path, plan_path, name, killed, back, run_path):
+def kill(pid, silent):
+    """Says when, as late as it can be said. A process of much memory is silent while that is freed: its sockets go last."""
+    at = time.monotonic_ns() // 1000
+    if float(silent) > 0:
+        os.kill(int(pid), signal.SIGSTOP)
+        time.sleep(float(silent))
+    os.kill(int(pid), signal.SIGKILL)
+    print(at)
+    return True
+
+
+def loss(trace_path, plan_path, name, killed, back, run_path, rows_path):
     trace, plan, run = Trace(trace_path), load(plan_path), load(run_path)
     killed, back = int(killed), int(back)
     prediction = plan["prediction"]
@@ -129,20 +151,31 @@ def loss(trace_path, plan_path, name, killed, back, run_path):
     settled = lost["decode_settled"] or lost["decode"]
     leg = next(leg for leg in run[0]["legs"] if leg["name"] == name)
     link = next(leg for leg in prediction["measured"]["legs"] if leg["name"] == name)
-    moved, rate = leg["weight_bytes_sent"], link["weights_bytes_per_second"]
+    # A share at the start, and again with each rejoin.
+    moved, rate = leg["weight_bytes_sent"] / (leg["rejoins"] + 1), link["weights_bytes_per_second"]
     moving_s = moved / rate if rate else 0.0
     print(f"{name} killed")
     whole = prediction["decode"]["tokens_per_second"]
-    good = near("before the kill", *trace.speed(killed - WINDOW_S * 1e6), whole, NEAR_WHOLE)
-    good = late_tokens(trace, plan, lost, name, killed, settled["step_ms"]) and good
-    good = near(f"{SETTLE_S:.0f} s after it", *trace.speed(killed + SETTLE_S * 1e6), settled["tokens_per_second"]) and good
+    row = {"before": told("before the kill", *trace.speed(killed - WINDOW_S * 1e6), whole)}
+    good = late_tokens(trace, plan, lost, name, killed, settled["step_ms"])
+    row["lost"] = told(f"{SETTLE_S:.0f} s after it", *trace.speed(killed + SETTLE_S * 1e6), settled["tokens_per_second"])
     again = next((b["begin"] for b in trace.batches if b["tid"] == trace.tracks[name] and b["begin"] > back), None)
     found = "never" if again is None else f"{(again - back) / 1e6:.2f} s after it listened again"
-    print(f"  asked again {found}; {leg['rejoins']} rejoin, {moved / 1e6:.1f} MB sent, at {rate / 1e6:.1f} MB/s "
-          f"{moving_s:.2f} s")
-    good = again is not None and good
-    return near(f"{moving_s + MOVE_S:.2f} s after it listened again", *trace.speed(back + (moving_s + MOVE_S) * 1e6),
-                whole) and good
+    print(f"  asked again {found}; {moved / 1e6:.1f} MB sent, at {rate / 1e6:.1f} MB/s {moving_s:.2f} s")
+    row["back"] = told(f"{moving_s + MOVE_S:.2f} s after it listened again",
+                       *trace.speed(back + (moving_s + MOVE_S) * 1e6), whole)
+    with open(rows_path, "a", encoding="utf-8") as rows:
+        print(json.dumps(row), file=rows)
+    return good
+
+
+def speeds(rows_path):
+    """Means over the repeats: a shared machine's speed moves by itself."""
+    with open(rows_path, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    good = near("before the kill", [row["before"] for row in rows], NEAR_WHOLE)
+    good = near("with the node lost", [row["lost"] for row in rows], NEAR) and good
+    return near("with the node back", [row["back"] for row in rows], NEAR) and good
 
 
 def hedges(idle_path, plan_path):
@@ -154,7 +187,8 @@ def hedges(idle_path, plan_path):
     print(f"  {batches} batches to nodes, {late} late, {hedged} hedged, of them {false} answered first by the node: "
           f"{100 * false / max(batches, 1):.4f} %, limit 0.1 %: {verdict(good)}")
     said = plan["prediction"]["decode"]["tokens_per_second"]
-    return near("all nodes there", row["tokens_per_second"], GEN, said, NEAR_WHOLE) and good
+    told("all nodes there", row["tokens_per_second"], row["n_gen"], said)
+    return good
 
 
 def sealing(run_path, sealing_path, n_layers):
@@ -190,7 +224,7 @@ def main():
         return 0
     if verb == "await":
         return 0 if await_steps(args[0], int(args[1])) else 1
-    judge = {"loss": loss, "hedges": hedges, "sealing": sealing}[verb]
+    judge = {"loss": loss, "hedges": hedges, "sealing": sealing, "kill": kill, "speeds": speeds}[verb]
     return 0 if judge(*args) else 1
 
 
