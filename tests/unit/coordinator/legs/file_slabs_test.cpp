@@ -1,6 +1,8 @@
 #include "coordinator/legs/file_slabs.h"
 
 #include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -71,11 +73,12 @@ struct Slot {
 };
 
 // Wherever its parts lie in the file, and where the file ends behind the last one.
-void expect_reader_equals_mapping(const std::filesystem::path& path, bool direct) {
+void expect_reader_equals_mapping(const std::filesystem::path& path, bool direct, bool from_memory = false) {
   const gguf::File file = open(path);
   const auto experts = *manifest::find_experts(file);
   const FileSlabs slabs(file, experts);
   const auto reader = open_slab_reader(file, experts, direct);
+  if (from_memory) reader->use_page_cache();
   Slot slot(reader->slot_bytes());
   for (std::uint32_t layer = 0; layer < experts.layers.size(); ++layer) {
     const kernels::ExpertShape shape = expert_shape(experts.layers[layer].shape);
@@ -101,6 +104,33 @@ TEST(SlabReader, DirectAndBuffered_EqualTheMapping) {
          {terrace::test::data_dir() / "tiny" / "tiny-q8_0.gguf", terrace::test::data_dir() / "tiny" / "tiny-mix.gguf",
           std::filesystem::path(dir / "apart.gguf"), std::filesystem::path(dir / "fused.gguf")})
       expect_reader_equals_mapping(path, direct);
+}
+
+// Whether the system tells what of a file, that was read just now, is in memory.
+bool tells_of_memory(const gguf::File& file) {
+  char byte = 0;
+  (void)::pread(file.fd(), &byte, 1, 0);
+  const iovec to{&byte, 1};
+  return ::preadv2(file.fd(), &to, 1, 0, RWF_NOWAIT) == 1;
+}
+
+TEST(SlabReader, PartsThatAreInMemory_AreCopiedFromThere) {
+  const terrace::test::TempDir dir;
+  for (const bool fused : {false, true}) {
+    write_model(dir / "model.gguf", fused, TensorType::kQ8_0);
+    expect_reader_equals_mapping(dir / "model.gguf", true, true);
+    const gguf::File file = open(dir / "model.gguf");
+    const auto experts = *manifest::find_experts(file);
+    const auto reader = open_slab_reader(file, experts, true);
+    Slot slot(reader->slot_bytes());
+    ASSERT_TRUE(reader->read(0, 0, slot.memory).ok());
+    EXPECT_EQ(reader->bytes_from_memory(), 0u) << "what measures the drive";
+    reader->use_page_cache();
+    ASSERT_TRUE(reader->read(0, 0, slot.memory).ok());
+    if (tells_of_memory(file) && reader->describe() == "direct I/O") {
+      EXPECT_EQ(reader->bytes_from_memory(), experts.slab_bytes(0));
+    }
+  }
 }
 
 TEST(SlabReader, FileCutShort_NamesTensorAndOffsetAndReadsTheRest) {
