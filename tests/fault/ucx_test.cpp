@@ -94,8 +94,10 @@ TEST_F(Ucx, PeerStopped_NothingIsSaidAndCloseEndsIt) {
 
 TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
   constexpr int kClients = 16;
-  // A leak is one for each client, or for some; UCX sometimes opens one of its own meanwhile, once.
-  constexpr std::size_t kOwn = 1;
+  // A leak of ours is one for each client, or for each that dies early. UCX keeps a socket of its own where its
+  // connecting back is refused at once, since the client has died just then (docs/adr/0023): one in some hundred
+  // clients.
+  constexpr std::size_t kOwn = 2;
   Server server("ucx");
   ASSERT_TRUE(server.answers());
   const std::multiset<std::string> before = server.descriptors();
