@@ -81,6 +81,7 @@ OptionTable make_table(Options* o) {
       .range(kReadUnit, 1ULL << 40);
   add_model_options(table, &o->model);
   add_activations_option(table, &o->model);
+  add_trace_option(table, &o->model);
   return table;
 }
 
@@ -304,7 +305,8 @@ Status run_engine_tests(const Options& o, const CommandContext& context, const s
   ModelOptions model = o.model;
   if (o.streams != 0) model.streams = o.streams + serve::kSpareStreams;
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(model, context.environment));
-  return run_tests(o, tests, *engine, rows);
+  TERRACE_RETURN_IF_ERROR(run_tests(o, tests, *engine, rows));
+  return engine->end_trace();
 }
 
 Status run_serving_tests(const Options& o, const CommandContext& context, nlohmann::ordered_json& rows) {
@@ -312,7 +314,9 @@ Status run_serving_tests(const Options& o, const CommandContext& context, nlohma
   ServingTest test;
   test.repeats = o.repeats;
   test.streams = o.streams == 0 ? kServedStreams : o.streams;
-  TERRACE_ASSIGN_OR_RETURN(const ServingResult result, run_serving(o.model, context.environment, test));
+  ModelOptions model = o.model;
+  model.trace.clear();  // its file has the other tests
+  TERRACE_ASSIGN_OR_RETURN(const ServingResult result, run_serving(model, context.environment, test));
   if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
   for (nlohmann::ordered_json& row : to_json(result)) rows.push_back(std::move(row));
   return {};

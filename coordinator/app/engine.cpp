@@ -31,6 +31,7 @@
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/legs/out_leg.h"
+#include "coordinator/legs/slab_prefetch.h"
 #include "coordinator/legs/slab_reader.h"
 #include "coordinator/legs/supervisor.h"
 #include "coordinator/planner/replan.h"
@@ -142,8 +143,9 @@ struct Engine::Parts {
   std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, the card last; a node's holds its session
   std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
   legs::LegBoard board;
-  std::unique_ptr<legs::Backstop> backstop;  // with nodes
-  std::unique_ptr<legs::Auditor> auditor;    // with nodes; null: nothing is audited
+  std::unique_ptr<legs::Backstop> backstop;      // with nodes
+  std::unique_ptr<legs::Auditor> auditor;        // with nodes; null: nothing is audited
+  std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
   std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
@@ -157,6 +159,8 @@ struct Engine::Parts {
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
+  // The host's leg where it has lost nodes' experts too, or no more: `owners` instead of `planned`.
+  std::shared_ptr<legs::Leg> host_leg_after(const legs::OwnerTable& planned, const legs::OwnerTable& owners);
   // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
@@ -355,6 +359,8 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
+    p.prefetch =
+        std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, placement.memory.legs.front().room());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
@@ -380,6 +386,12 @@ std::shared_ptr<legs::Leg> Engine::Parts::host_leg(const legs::OwnerTable& owner
   return leg;
 }
 
+std::shared_ptr<legs::Leg> Engine::Parts::host_leg_after(const legs::OwnerTable& planned,
+                                                         const legs::OwnerTable& owners) {
+  if (prefetch) prefetch->want(planned, owners);
+  return as_dispatched(host_leg(owners), 0);
+}
+
 std::shared_ptr<legs::Leg> Engine::Parts::as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place) {
   if (!trace) return leg;
   return std::make_shared<serve::TracedLeg>(std::move(leg), *trace, static_cast<std::uint32_t>(1 + place));
@@ -392,7 +404,7 @@ std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerT
   if (std::ranges::count(gone, 1) == 0) return legs::make_epoch(planned, legs);
   legs::Epoch first{table_without(planned, gone, planned.epoch() + 1), legs, {}};
   first.acknowledged.assign(legs.size(), planned.epoch());
-  first.legs[0] = as_dispatched(host_leg(first.owners), 0);
+  first.legs[0] = host_leg_after(planned, first.owners);
   return std::make_shared<const legs::Epoch>(std::move(first));
 }
 
@@ -413,7 +425,7 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
   hooks.replan = [planned](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
     return table_without(planned, gone, epoch);
   };
-  hooks.host = [this](const legs::OwnerTable& owners) { return as_dispatched(host_leg(owners), 0); };
+  hooks.host = [this, planned](const legs::OwnerTable& owners) { return host_leg_after(planned, owners); };
   hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                       bool& wrong) -> Result<legs::OpenedMember> {
     try {

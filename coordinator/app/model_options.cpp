@@ -150,6 +150,7 @@ Result<legs::NodeSessionOptions> session_options(const ModelOptions& options, st
   TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, waiting));
   legs::NodeSessionOptions session;
   session.coordinator = std::move(coordinator);
+  session.link = transport::name(options.link.link);
   session.max_rows = options.batch;
   session.range_rows = legs::kPromptRangeRows;
   session.sockets = options.sockets;

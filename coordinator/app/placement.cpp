@@ -162,6 +162,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .max_rows = options.batch,
                            .range_rows = legs::kPromptRangeRows,
                            .sockets = options.sockets,
+                           .link = transport::name(options.link.link),
                            .host = {}};
   if (placement.card) input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));

@@ -36,13 +36,14 @@ void print_rate(const char* what, const StepPrediction& step) {
 void print_losses(const ProbeResult& probe, const planner::Outlook& outlook) {
   if (outlook.losses.empty()) return;
   const std::size_t width = name_width(probe.measured);
-  print_out("\nwith one node lost, its experts computed here from the file (once they are in memory):\n");
+  print_out("\nwith one node lost, its experts computed here from the file (once all are in memory):\n");
   for (const Loss& loss : outlook.losses)
-    print_out("  {:<{}}  decode {:>8.2f} tok/s{}  prompt {:>8.2f} tok/s{}\n",
+    print_out("  {:<{}}  decode {:>8.2f} tok/s{}  prompt {:>8.2f} tok/s{}  {} to read: {:.1f} s\n",
               probe.measured.legs[loss.legs.front()].name, width, loss.decode.tokens_per_second,
               loss.has_room ? fmt::format(" ({:.2f})", loss.settled.tokens_per_second) : " (no room)",
               loss.prompt.tokens_per_second,
-              loss.has_room ? fmt::format(" ({:.2f})", loss.settled_prompt.tokens_per_second) : " (no room)");
+              loss.has_room ? fmt::format(" ({:.2f})", loss.settled_prompt.tokens_per_second) : " (no room)",
+              format_size(loss.bytes), loss.read_seconds);
 }
 
 void print_payers(const ProbeResult& probe, const planner::Outlook& outlook) {

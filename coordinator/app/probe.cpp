@@ -36,7 +36,7 @@ planner::ModelNumbers numbers_of(const Placement& placement, const ProbeModel& m
 
 std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
   std::vector<std::uint64_t> room;
-  for (const planner::LegPlan& leg : memory.legs) room.push_back(leg.offers - std::min(leg.offers, leg.needs));
+  for (const planner::LegPlan& leg : memory.legs) room.push_back(leg.room());
   return room;
 }
 

@@ -41,6 +41,7 @@ Result<std::unique_ptr<Backstop>> Backstop::open(BackstopParts parts) {
   std::unique_ptr<Backstop> backstop(new Backstop(std::move(parts), std::move(ring), std::move(slab_came)));
   TERRACE_RETURN_IF_ERROR(backstop->measure());
   backstop->describe_ = backstop->parts_.reader->describe();
+  backstop->parts_.reader->use_page_cache();
   if (backstop->parts_.read_ahead) backstop->thread_ = std::thread([b = backstop.get()] { b->read_thread(); });
   return backstop;
 }

@@ -83,8 +83,8 @@ class Backstop {
   // Readable when advance() may have more to do than when it gave kWaiting.
   int wait_fd() const { return slab_came_.fd(); }
 
-  // Any thread: "direct I/O" or why not; bytes a second that the file gives, measured at open and by each read since;
-  // bytes read since then; memory taken.
+  // Any thread: "direct I/O" or why not; bytes a second that the file gives, measured at open past the page cache, and
+  // by each read since, from wherever; bytes read since then; memory taken.
   const std::string& describe() const { return describe_; }
   double bytes_per_second() const { return bytes_per_second_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }

@@ -135,6 +135,7 @@ class GrpcNodeControl final : public NodeControl {
     node.numerics_version = reply.numerics_version();
     node.boot_id = reply.boot_id();
     node.isa = printable(reply.isa());
+    node.link = printable(reply.link());
     return node;
   }
 

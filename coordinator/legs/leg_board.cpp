@@ -12,6 +12,14 @@ std::size_t index_of(LegCounter counter) {
 
 }  // namespace
 
+void BoardChanges::add() {
+  {
+    const std::lock_guard lock(mutex);
+    count.fetch_add(1, std::memory_order_release);
+  }
+  changed.notify_all();
+}
+
 void LegEntry::set_state(LegState state, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
@@ -20,7 +28,7 @@ void LegEntry::set_state(LegState state, const std::string& reason) {
     since_ = std::chrono::steady_clock::now();
     state_.store(state, std::memory_order_release);
   }
-  changes_->fetch_add(1, std::memory_order_release);
+  changes_->add();
 }
 
 void LegEntry::set_counters(const LegCounters& counters) {
@@ -61,6 +69,11 @@ LegEntry& LegBoard::entry(const std::string& name, LegKind kind) {
   made.changes_ = &changes_;
   made.since_ = std::chrono::steady_clock::now();
   return made;
+}
+
+bool LegBoard::wait_for_change(std::uint64_t seen, std::chrono::milliseconds most) {
+  std::unique_lock lock(changes_.mutex);
+  return changes_.changed.wait_for(lock, most, [&] { return changes() != seen; });
 }
 
 LegEntry* LegBoard::find(const std::string& name) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,15 @@ struct LegReport {
   std::chrono::steady_clock::time_point since{};  // of the state
   std::uint64_t experts = 0;                      // slabs it owns now
   LegCounters counters;                           // of all its sessions
+};
+
+// How often any state of a board has changed, and who waits for it.
+struct BoardChanges {
+  std::atomic<std::uint64_t> count = 0;
+  std::mutex mutex;  // held while it rises, so that no waiter sleeps through it
+  std::condition_variable changed;
+
+  void add();
 };
 
 class LegEntry {
@@ -51,7 +61,7 @@ class LegEntry {
   friend class LegBoard;
   std::string name_;
   LegKind kind_ = LegKind::kHost;
-  std::atomic<std::uint64_t>* changes_ = nullptr;  // the board's
+  BoardChanges* changes_ = nullptr;  // the board's
   std::atomic<LegState> state_ = LegState::kOk;
   std::atomic<std::uint64_t> experts_ = 0;
   std::array<std::atomic<std::uint64_t>, kLegCounters> counted_{};
@@ -76,13 +86,17 @@ class LegBoard {
   std::vector<LegReport> report() const;
   // Into memory that is kept.
   void report(std::vector<LegReport>& out) const;
-  // Rises with every change of a state: what a supervisor compares before it looks closer.
-  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+  // Rises with every change of a state, and with wake(): what a supervisor compares before it looks closer.
+  std::uint64_t changes() const { return changes_.count.load(std::memory_order_acquire); }
+  // Returns once changes() is another than `seen`, at the latest after `most`; whether it is.
+  bool wait_for_change(std::uint64_t seen, std::chrono::milliseconds most);
+  // Ends such waits.
+  void wake() { changes_.add(); }
 
  private:
   mutable std::mutex mutex_;
   std::deque<LegEntry> entries_;  // grows at its end: entries stay where they are
-  std::atomic<std::uint64_t> changes_ = 0;
+  BoardChanges changes_;
 };
 
 }  // namespace terrace::legs

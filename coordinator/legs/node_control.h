@@ -27,6 +27,7 @@ struct NodeDescription {
   std::uint32_t numerics_version = 0;
   std::uint64_t boot_id = 0;
   std::string isa;
+  std::string link;  // what its data connections speak: "tcp", "ucx"; empty: not told
 };
 
 struct SessionRequest {

@@ -34,7 +34,7 @@ std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_ro
 
 }  // namespace
 
-Status check_versions(NodeControl& node_control) {
+Status check_node(NodeControl& node_control, const std::string& link) {
   TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, node_control.describe());
   if (node.protocol_min > wire::kProtocolMax || node.protocol_max < wire::kProtocolMin)
     return Error(
@@ -46,6 +46,10 @@ Status check_versions(NodeControl& node_control) {
     return Error(ErrorCode::kRefused,
                  fmt::format("{}: computes by numerics version {}, this coordinator by {}; their answers would differ",
                              node_control.address(), node.numerics_version, wire::kNumericsVersion));
+  if (!link.empty() && !node.link.empty() && node.link != link)
+    return Error(ErrorCode::kRefused,
+                 fmt::format("{}: the other end's link is {}, this one's {}: give both the same --link",
+                             node_control.address(), node.link, link));
   return {};
 }
 
@@ -63,7 +67,7 @@ Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeContr
                                                        const NodeSessionOptions& options) {
   std::unique_ptr<NodeSession> session(new NodeSession(std::move(control), model, options));
   const auto stopped = session->cancel_when_stopped();
-  TERRACE_RETURN_IF_ERROR(check_versions(*session->control_));
+  TERRACE_RETURN_IF_ERROR(check_node(*session->control_, options.link));
   TERRACE_RETURN_IF_ERROR(session->open_session());
   TERRACE_RETURN_IF_ERROR(session->open_lanes(transport));
   return session;

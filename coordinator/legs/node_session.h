@@ -41,6 +41,7 @@ struct SessionModel {
 
 struct NodeSessionOptions {
   std::string coordinator;            // our name, for the node's logs and status
+  std::string link;                   // what data connections speak, as in check_node()
   std::uint32_t max_rows = 512;       // of a batch
   std::uint32_t range_rows = 256;     // rows of a prompt batch's row range
   std::uint32_t sockets = 1;          // wire::BatchLimits::sockets, as far as the node takes them
@@ -65,9 +66,9 @@ struct ShareProgress {
   std::uint64_t bytes_sent = 0;   // by us
 };
 
-// Asks the node what it is. kRefused: its protocol range or numerics version is not ours, both named; else as
-// describe().
-Status check_versions(NodeControl& node);
+// Asks the node what it is. kRefused: its protocol range, numerics version or link is not ours (`link`: "tcp", "ucx";
+// empty: any will do), both named; else as describe().
+Status check_node(NodeControl& node, const std::string& link);
 
 // Built and used by one thread at a time, but for lease_lost() and abandon(); the lease is renewed by a thread of its
 // own.

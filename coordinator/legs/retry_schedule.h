@@ -13,7 +13,7 @@ namespace terrace::legs {
 
 struct RetryPauses {
   std::chrono::milliseconds first{250};
-  std::chrono::milliseconds longest{30'000};
+  std::chrono::milliseconds longest{4'000};  // after it is there again it computes again within five seconds
   // A node that was back for so long begins with the first pause again; one that is lost sooner goes on growing.
   std::chrono::milliseconds steady{60'000};
 };

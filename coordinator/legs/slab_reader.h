@@ -26,6 +26,11 @@ class SlabReader {
   // Reads a slab into `slot`, which begins at a multiple of kAlignment; the view points into it. One call at a time.
   // kIo (the system's reason), kCorrupt (the file has become shorter) name file, tensor and offset.
   virtual Result<kernels::SlabView> read(std::uint32_t layer, std::uint16_t expert, std::span<std::byte> slot) = 0;
+  // From now on parts that are in the page cache are copied from there, and the drive is asked for the others alone:
+  // what a suspect node owes is then no slower than memory where the file is there. Not for what measures the drive.
+  virtual void use_page_cache() {}
+  // Bytes of parts that were copied so.
+  virtual std::uint64_t bytes_from_memory() const { return 0; }
   // "direct I/O", or why it is not that.
   virtual const std::string& describe() const = 0;
 };

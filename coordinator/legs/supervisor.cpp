@@ -11,16 +11,13 @@
 #include "coordinator/legs/out_leg.h"
 
 namespace terrace::legs {
-namespace {
-
-// Between two looks at the board: a step computes a lost leg's share by itself meanwhile, only less well.
-constexpr std::chrono::milliseconds kLook{50};
-
-}  // namespace
-
 Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-                       const RetryPauses& pauses)
-    : board_(board), hooks_(std::move(hooks)), schedule_(seats.size(), pauses), last_number_(first.owners.epoch()) {
+                       const RetryPauses& pauses, std::chrono::milliseconds look)
+    : board_(board),
+      hooks_(std::move(hooks)),
+      look_(look),
+      schedule_(seats.size(), pauses),
+      last_number_(first.owners.epoch()) {
   TERRACE_CHECK(seats.size() == first.legs.size(), "seats of other legs than the epoch's");
   for (std::size_t i = 0; i < seats.size(); ++i) {
     Place& place = places_.emplace_back();
@@ -57,6 +54,7 @@ void Supervisor::stop() {
       if (place.seat.member) place.seat.member->abandon();
   }
   changed_.notify_all();
+  board_.wake();
   watcher_.join();
   worker_.join();
 }
@@ -72,9 +70,12 @@ std::vector<std::uint8_t> Supervisor::gone() const {
 void Supervisor::watch() {
   std::unique_lock lock(mutex_);
   while (!stop_.stop_requested()) {
+    const std::uint64_t seen = board_.changes();
     look_for_losses();
     take_retired();
-    changed_.wait_for(lock, kLook, [this] { return stop_.stop_requested(); });
+    lock.unlock();
+    (void)board_.wait_for_change(seen, look_);
+    lock.lock();
   }
 }
 

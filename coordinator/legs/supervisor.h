@@ -50,6 +50,10 @@ struct SupervisorHooks {
   std::function<void(const std::string& line)> tell;
 };
 
+// Between two looks at leases and retired epochs. A leg that is lost is looked at once: until the next epoch each step
+// computes its share by itself, only less well.
+inline constexpr std::chrono::milliseconds kSupervisorLook{50};
+
 class Supervisor {
  public:
   // One leg of the table.
@@ -64,7 +68,7 @@ class Supervisor {
 
   // seats: the legs of the epoch `first`, in its order, which was published already. The board outlives the supervisor.
   Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-             const RetryPauses& pauses = {});
+             const RetryPauses& pauses = {}, std::chrono::milliseconds look = kSupervisorLook);
   // As stop().
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -128,6 +132,7 @@ class Supervisor {
 
   LegBoard& board_;
   const SupervisorHooks hooks_;
+  const std::chrono::milliseconds look_;
   std::stop_source stop_;
 
   std::mutex mutex_;  // guards all below

@@ -243,7 +243,7 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
   MemoryPlan plan;
   plan.legs.push_back(plan_host(input, share_of(input.owners, 0)));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    TERRACE_RETURN_IF_ERROR(legs::check_versions(*nodes[i]));
+    TERRACE_RETURN_IF_ERROR(legs::check_node(*nodes[i], input.link));
     TERRACE_ASSIGN_OR_RETURN(LegPlan leg, NodePlanner(input, *nodes[i]).plan(share_of(input.owners, i + 1)));
     plan.legs.push_back(std::move(leg));
   }

@@ -5,6 +5,7 @@
 // taken from the system is cache and scratch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct LegPlan {
   std::string refusal;       // empty: it fits; else a sentence with the numbers
 
   bool fits() const { return refusal.empty(); }
+  // What is left beside the plan.
+  std::uint64_t room() const { return offers - std::min(offers, needs); }
 };
 
 struct MemoryPlan {
@@ -70,6 +73,7 @@ struct PlanInput {
   std::uint32_t max_rows = 512;    // of a batch
   std::uint32_t range_rows = 256;
   std::uint32_t sockets = 1;  // wire::BatchLimits::sockets
+  std::string link = {};      // as in legs::check_node()
   HostInput host;
   std::optional<CardInput> card = {};
 };

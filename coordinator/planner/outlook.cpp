@@ -18,15 +18,16 @@ Loss lose(const OutlookInput& input, const std::vector<std::size_t>& legs) {
   Loss loss;
   loss.legs = legs;
   Places from_file(input.measured.legs.size(), Place::kItself), settled = from_file;
-  std::uint64_t bytes = 0;
   for (const std::size_t leg : legs) {
     from_file[leg] = Place::kHostFile;
     settled[leg] = Place::kHostMemory;
-    bytes += bytes_of(input.model, leg);
+    loss.bytes += bytes_of(input.model, leg);
   }
+  const double rate = input.measured.disk.bytes_per_second();
+  if (rate > 0) loss.read_seconds = static_cast<double>(loss.bytes) / rate;
   loss.decode = predict_decode(input.model, input.measured, from_file);
   loss.prompt = predict_prompt(input.model, input.measured, from_file);
-  loss.has_room = bytes <= input.room[0];
+  loss.has_room = loss.bytes <= input.room[0];
   loss.settled = predict_decode(input.model, input.measured, settled);
   loss.settled_prompt = predict_prompt(input.model, input.measured, settled);
   return loss;

@@ -17,6 +17,8 @@ struct Loss {
   std::vector<std::size_t> legs;
   StepPrediction decode, prompt;           // at once: each slab read from the host's file for the batch that needs it
   bool has_room = false;                   // the host's memory holds them, once they were read
+  std::uint64_t bytes = 0;                 // of their slabs
+  double read_seconds = 0;                 // for all of them; 0: the disk's rate is not known
   StepPrediction settled, settled_prompt;  // then; meaningless without room
 };
 

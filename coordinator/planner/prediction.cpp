@@ -77,8 +77,8 @@ class Layers {
     prediction_.dispatch = step.dispatch * n_layers;
     if (halves_) prediction_.hidden = prediction_.trunk + prediction_.dispatch + prediction_.layers - cycles();
     if (any_node_)
-      prediction_.whole =
-          (step.whole_over_terms - 1) * std::max(0.0, prediction_.layers + prediction_.dispatch - prediction_.hidden);
+      prediction_.whole = (step.whole_over_terms - 1) *
+                          std::max(0.0, prediction_.layers - reading_ + prediction_.dispatch - prediction_.hidden);
     prediction_.step =
         prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole - prediction_.hidden;
     prediction_.halves_pay = decode_ && any_node_ && prediction_.layers > prediction_.trunk + 2 * own_;
@@ -172,6 +172,11 @@ class Layers {
     const auto last = static_cast<std::size_t>(std::max_element(ends.begin(), ends.end()) - ends.begin());
     const double time = ends[last] + (nodes > 1 ? static_cast<double>(nodes - 1) * measured_.fan_out : 0);
     prediction_.layers += probability * time;
+    if (from_file > 0) {
+      for (LegTask& task : tasks) task.least = 0;
+      const std::vector<double> read = finish_times(tasks, legs_of_machine_);
+      reading_ += probability * (ends[last] - *std::max_element(read.begin(), read.end()));
+    }
     prediction_.legs[leg_of_task[last]].limits += probability * time;
     const double own = leg_of_task.back() == 0 ? ends.back() : 0;
     own_ += probability * own;
@@ -274,6 +279,7 @@ class Layers {
   std::vector<HalfLayer> half_layers_;
   std::vector<Wire> wires_;                   // [nodes] of the draw in hand
   double own_ = 0;                            // the host's computing, all layers
+  double reading_ = 0;                        // what layers take longer for slabs that are read, all layers
   bool we_limit_ = false;                     // halves: trunk and host are the busiest for most of the time
   std::vector<std::size_t> machine_;          // [legs]
   std::vector<std::size_t> legs_of_machine_;  // [machines]

@@ -124,10 +124,12 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
   result["lost"] = ordered_json::array();
   for (const Loss& loss : outlook.losses) {
     ordered_json entry = {{"node", input.measured.legs[loss.legs.front()].name},
-                          {"decode", rate_json(loss.decode)},
+                          {"decode", step_json(loss.decode, input.measured)},
                           {"prompt", rate_json(loss.prompt)},
-                          {"host_has_room", loss.has_room}};
-    entry["decode_settled"] = loss.has_room ? rate_json(loss.settled) : ordered_json();
+                          {"host_has_room", loss.has_room},
+                          {"bytes_to_read", loss.bytes},
+                          {"seconds_to_read", loss.read_seconds}};
+    entry["decode_settled"] = loss.has_room ? step_json(loss.settled, input.measured) : ordered_json();
     entry["prompt_settled"] = loss.has_room ? rate_json(loss.settled_prompt) : ordered_json();
     result["lost"].push_back(std::move(entry));
   }

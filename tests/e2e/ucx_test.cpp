@@ -233,7 +233,15 @@ TEST(UcxRefusals, NodeThatSpeaksTcp_IsNamed) {
   NodeProcess node;
   const Outcome run = run_terrace(
       Arguments{"generate", "--quiet", "-p", "a", "-n", "1", "--node", node.address()} + kUcx, kFailureCode);
-  EXPECT_THAT(run.err, HasSubstr("the other end's link is tcp, this one's ucx"));
+  EXPECT_THAT(run.err, HasSubstr("the other end's link is tcp, this one's ucx: give both the same --link"));
+}
+
+// Over TCP alone the node would wait for words that never come; what it speaks is asked first.
+TEST(UcxRefusals, NodeThatSpeaksUcx_IsNamed) {
+  NodeProcess node(kUcx);
+  const Outcome run =
+      run_terrace({"generate", "--quiet", "-p", "a", "-n", "1", "--node", node.address()}, kFailureCode);
+  EXPECT_THAT(run.err, HasSubstr("the other end's link is ucx, this one's tcp: give both the same --link"));
 }
 
 }  // namespace

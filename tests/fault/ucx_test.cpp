@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "tests/contract/transport_harness.h"
@@ -35,10 +37,15 @@ class Server {
   const std::string& address() const { return address_; }
   Process& process() { return process_; }
   bool answers() { return run_program(peer({"ask", transport_, address_})).exit_code == 0; }
-  // Sockets that are not those of a server without connections count.
-  std::size_t descriptors() const {
-    const std::filesystem::directory_iterator list("/proc/" + std::to_string(process_.pid()) + "/fd");
-    return static_cast<std::size_t>(std::distance(begin(list), end(list)));
+  // What each of its descriptors is: "socket", "anon_inode:[eventpoll]", a file's path.
+  std::multiset<std::string> descriptors() const {
+    std::multiset<std::string> found;
+    for (const auto& fd : std::filesystem::directory_iterator("/proc/" + std::to_string(process_.pid()) + "/fd")) {
+      std::error_code gone;
+      const std::string target = std::filesystem::read_symlink(fd, gone).string();
+      found.insert(target.starts_with("socket:") ? "socket" : target);
+    }
+    return found;
   }
 
  private:
@@ -87,11 +94,13 @@ TEST_F(Ucx, PeerStopped_NothingIsSaidAndCloseEndsIt) {
 
 TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
   constexpr int kClients = 16;
-  // A leak is one for each client, or for some; UCX sometimes opens one of its own meanwhile, once.
-  constexpr std::size_t kOwn = 1;
+  // A leak of ours is one for each client, or for each that dies early. UCX keeps a socket of its own where its
+  // connecting back is refused at once, since the client has died just then (docs/adr/0023): one in some hundred
+  // clients.
+  constexpr std::size_t kOwn = 2;
   Server server("ucx");
   ASSERT_TRUE(server.answers());
-  const std::size_t before = server.descriptors();
+  const std::multiset<std::string> before = server.descriptors();
   std::mt19937_64 random(4711);
   SCOPED_TRACE("seed 4711");
   for (int i = 0; i < kClients; ++i) {
@@ -103,8 +112,12 @@ TEST_F(Ucx, ClientsKilledAtRandom_TheServerServesOnAndLosesNoDescriptor) {
     client.kill(SIGKILL);
   }
   ASSERT_TRUE(server.answers()) << "signal " << server.process().wait(0ms).signal;
-  EXPECT_TRUE(eventually([&] { return server.descriptors() <= before + kOwn; }, 30s))
-      << server.descriptors() << " descriptors, " << before << " before";
+  const auto came = [&] {
+    std::vector<std::string> more;
+    std::ranges::set_difference(server.descriptors(), before, std::back_inserter(more));
+    return more;
+  };
+  EXPECT_TRUE(eventually([&] { return came().size() <= kOwn; }, 30s)) << testing::PrintToString(came());
 }
 
 // ---- damaged bytes --------------------------------------------------------------------------------------------------

@@ -269,6 +269,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(NodeInfo node, describe(machine, ops, cpus));
   if (card.card) node.card = card.card->facts();
   node.confinement = confinement;
+  node.link_kind = transport::name(options.link.link);
   node.link = transport::describe(options.link);
   log_start(node, machine, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());

@@ -209,6 +209,7 @@ class NodeService final : public v1::Node::Service {
     reply->set_data_port(info_.data_port);
     for (const std::string& capability : capabilities()) reply->add_capabilities(capability);
     reply->set_machine(info_.machine);
+    reply->set_link(info_.link_kind);
     if (info_.card) describe_card(*info_.card, sessions_.card_store()->usage(), *reply->add_cards());
     return grpc::Status::OK;
   }

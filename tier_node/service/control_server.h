@@ -29,7 +29,8 @@ struct NodeInfo {
   std::string machine;  // "x86_64"
   std::optional<kernels::CardFacts> card;
   std::vector<std::string> confinement;  // which rights the process has given up, for people
-  std::string link;                      // what carries data connections, for people
+  std::string link_kind;                 // what data connections speak: "tcp", "ucx"
+  std::string link;                      // the same with all that belongs to it, for people
 };
 
 // How long a client's connection may be of no use. A call that has begun is not bounded here: it may take as long as it

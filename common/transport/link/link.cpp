@@ -37,8 +37,11 @@ Status check_tcp(const LinkOptions& options) {
 
 }  // namespace
 
+const char* name(LinkKind kind) { return kind == LinkKind::kTcp ? "tcp" : "ucx"; }
+
 void add_link_options(OptionTable& table, LinkOptions* options) {
-  table.add_choice("link", &options->link, {{"tcp", LinkKind::kTcp}, {"ucx", LinkKind::kUcx}},
+  table.add_choice("link", &options->link,
+                   {{name(LinkKind::kTcp), LinkKind::kTcp}, {name(LinkKind::kUcx), LinkKind::kUcx}},
                    "what carries data between machines; the same at both ends; ucx is for trusted networks alone");
   table
       .add("busy-poll", &options->busy_poll,

@@ -16,6 +16,7 @@
 namespace terrace::transport {
 
 enum class LinkKind { kTcp, kUcx };
+const char* name(LinkKind kind);  // "tcp", "ucx": as --link has it
 
 // More than so long, and waiting by the system's own means has cost less (docs/adr/0011).
 inline constexpr std::uint32_t kMostBusyPollUs = 50;

@@ -121,6 +121,8 @@ void TraceRecorder::write(const std::string& text) {
 // Every event but the first follows a comma, so that each line is whole when the process ends there.
 void TraceRecorder::write_tracks(const std::vector<std::string>& legs) {
   write(R"([{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"terrace"}})");
+  write(fmt::format(R"(,{}{{"name":"began","ph":"M","pid":1,"tid":0,"args":{{"monotonic_us":{}}}}})", '\n',
+                    microseconds(begin_ns_)));
   write(",\n" + track_event(kStepTrack, "steps"));
   for (std::uint32_t i = 0; i < legs.size(); ++i) write(",\n" + track_event(i + 1, legs[i]));
 }

@@ -1,8 +1,8 @@
 // A trace of steps by leg, for Perfetto (ui.perfetto.dev) and chrome://tracing: `--trace FILE`.
 //
 // File     The JSON array form of Chrome's trace events, one event a line; the closing bracket may be missing, so that
-// the
-//          trace of a process that was killed can be read. Times are microseconds since the recorder was made.
+//          the trace of a process that was killed can be read. Times are microseconds since the recorder was made; the
+//          event `began` has that moment by CLOCK_MONOTONIC, beside which other programs of the machine can be put.
 // Threads  record() is called by one thread, the step's: it stores 48 bytes in a ring and returns; no lock, no
 //          allocation, no system call. A thread of the recorder's own writes the file. What the ring has no room for is
 //          dropped and counted, and so is all beyond max_bytes of the file.

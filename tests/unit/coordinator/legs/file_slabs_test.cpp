@@ -1,17 +1,18 @@
 #include "coordinator/legs/file_slabs.h"
 
 #include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
 #include "common/base/aligned_buffer.h"
-#include "common/gguf/bytes.h"
-#include "common/gguf/writer.h"
 #include "common/manifest/slab.h"
 #include "coordinator/legs/slab_reader.h"
 #include "tests/test_data.h"
 #include "tests/unit/common/temp_dir.h"
+#include "tests/unit/coordinator/legs/expert_file.h"
 
 namespace terrace::legs {
 namespace {
@@ -44,39 +45,6 @@ void expect_equal_to_read_slab(const std::filesystem::path& path) {
   }
 }
 
-// Two layers of 2 experts of 256 x 256, gate and up apart or fused, each value of the file another.
-void write_model(const std::filesystem::path& path, bool fused, TensorType type) {
-  using Shape = std::vector<std::uint64_t>;
-  constexpr std::uint64_t kSide = 256;
-  auto writer = gguf::Writer::create(path);
-  ASSERT_TRUE(writer.ok());
-  writer->add_string("general.architecture", "qwen3moe");
-  for (const auto& [key, value] : {std::pair{"block_count", 2u},
-                                   {"embedding_length", 256u},
-                                   {"expert_count", 2u},
-                                   {"expert_used_count", 1u},
-                                   {"expert_feed_forward_length", 256u}})
-    writer->add_u32("qwen3moe." + std::string(key), value);
-  std::size_t bytes = 0;
-  const auto add = [&](int layer, const char* part, std::uint64_t rows) {
-    writer->add_tensor("blk." + std::to_string(layer) + ".ffn_" + part + "_exps.weight", type, Shape{kSide, rows, 2});
-    bytes += row_bytes(type, kSide) * rows * 2;
-  };
-  for (const int layer : {0, 1}) {
-    if (fused) {
-      add(layer, "gate_up", 2 * kSide);
-    } else {
-      add(layer, "gate", kSide);
-      add(layer, "up", kSide);
-    }
-    add(layer, "down", kSide);
-  }
-  std::string data(bytes, 0);
-  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i % 251 + i / 997);
-  ASSERT_TRUE(writer->write(gguf::as_bytes(data)).ok());
-  ASSERT_TRUE(writer->finish().ok());
-}
-
 TEST(FileSlabs, TinyModels_EqualReadSlab) {
   expect_equal_to_read_slab(terrace::test::data_dir() / "tiny" / "tiny-q8_0.gguf");
   expect_equal_to_read_slab(terrace::test::data_dir() / "tiny" / "tiny-mix.gguf");
@@ -105,11 +73,12 @@ struct Slot {
 };
 
 // Wherever its parts lie in the file, and where the file ends behind the last one.
-void expect_reader_equals_mapping(const std::filesystem::path& path, bool direct) {
+void expect_reader_equals_mapping(const std::filesystem::path& path, bool direct, bool from_memory = false) {
   const gguf::File file = open(path);
   const auto experts = *manifest::find_experts(file);
   const FileSlabs slabs(file, experts);
   const auto reader = open_slab_reader(file, experts, direct);
+  if (from_memory) reader->use_page_cache();
   Slot slot(reader->slot_bytes());
   for (std::uint32_t layer = 0; layer < experts.layers.size(); ++layer) {
     const kernels::ExpertShape shape = expert_shape(experts.layers[layer].shape);
@@ -135,6 +104,33 @@ TEST(SlabReader, DirectAndBuffered_EqualTheMapping) {
          {terrace::test::data_dir() / "tiny" / "tiny-q8_0.gguf", terrace::test::data_dir() / "tiny" / "tiny-mix.gguf",
           std::filesystem::path(dir / "apart.gguf"), std::filesystem::path(dir / "fused.gguf")})
       expect_reader_equals_mapping(path, direct);
+}
+
+// Whether the system tells what of a file, that was read just now, is in memory.
+bool tells_of_memory(const gguf::File& file) {
+  char byte = 0;
+  (void)::pread(file.fd(), &byte, 1, 0);
+  const iovec to{&byte, 1};
+  return ::preadv2(file.fd(), &to, 1, 0, RWF_NOWAIT) == 1;
+}
+
+TEST(SlabReader, PartsThatAreInMemory_AreCopiedFromThere) {
+  const terrace::test::TempDir dir;
+  for (const bool fused : {false, true}) {
+    write_model(dir / "model.gguf", fused, TensorType::kQ8_0);
+    expect_reader_equals_mapping(dir / "model.gguf", true, true);
+    const gguf::File file = open(dir / "model.gguf");
+    const auto experts = *manifest::find_experts(file);
+    const auto reader = open_slab_reader(file, experts, true);
+    Slot slot(reader->slot_bytes());
+    ASSERT_TRUE(reader->read(0, 0, slot.memory).ok());
+    EXPECT_EQ(reader->bytes_from_memory(), 0u) << "what measures the drive";
+    reader->use_page_cache();
+    ASSERT_TRUE(reader->read(0, 0, slot.memory).ok());
+    if (tells_of_memory(file) && reader->describe() == "direct I/O") {
+      EXPECT_EQ(reader->bytes_from_memory(), experts.slab_bytes(0));
+    }
+  }
 }
 
 TEST(SlabReader, FileCutShort_NamesTensorAndOffsetAndReadsTheRest) {

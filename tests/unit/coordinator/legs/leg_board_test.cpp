@@ -36,6 +36,22 @@ TEST(LegBoard, StateThatStays_KeepsReasonAndTime) {
   EXPECT_EQ(box.state(), LegState::kOk);
 }
 
+TEST(LegBoard, WhoWaitsForAChange_IsToldOfIt) {
+  constexpr std::chrono::milliseconds kPatience{60'000};
+  LegBoard board;
+  LegEntry& box = board.entry("box1:9000", LegKind::kNode);
+  const std::uint64_t before = board.changes();
+  EXPECT_FALSE(board.wait_for_change(before, std::chrono::milliseconds(1)));
+  std::thread changes([&] { box.set_state(LegState::kLost, "the link was cut"); });
+  EXPECT_TRUE(board.wait_for_change(before, kPatience));
+  changes.join();
+  EXPECT_TRUE(board.wait_for_change(before, kPatience)) << "what has changed already is not waited for";
+  const std::uint64_t lost = board.changes();
+  std::thread wakes([&] { board.wake(); });
+  EXPECT_TRUE(board.wait_for_change(lost, kPatience));
+  wakes.join();
+}
+
 TEST(LegBoard, CountersOfTheStepAndOfOthersAreAdded) {
   LegBoard board;
   LegEntry& box = board.entry("box1:9000", LegKind::kNode);

@@ -81,7 +81,7 @@ class World {
     const std::uint16_t at_;
   };
 
-  explicit World(bool without_box1 = false) {
+  explicit World(bool without_box1 = false, milliseconds look = kSupervisorLook) {
     for (std::uint16_t leg = 0; leg < kNames.size(); ++leg)
       board.entry(kNames[leg], leg == 0 ? LegKind::kHost : LegKind::kNode).set_experts(2);
     std::vector<Supervisor::Seat> seats = {
@@ -99,7 +99,7 @@ class World {
     first_ = std::make_shared<const Epoch>(
         Epoch{table({0, std::uint8_t{without_box1}, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
     published.push_back(first_);
-    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses);
+    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses, look);
   }
   // Sessions end here, and say so.
   ~World() {
@@ -229,6 +229,14 @@ TEST(Supervisor, NodeLost_NextEpochGivesItsExpertsToTheHostAndAsksNobody) {
             "box1:9000: the node is lost (test); its 2 experts are computed here until it is back");
   EXPECT_EQ(world.told(kBox1).experts, 0u);
   EXPECT_TRUE(world.look([&] { return world.acknowledged.empty(); }));
+}
+
+// It is told of the loss, and of the end: were it to look by itself alone, this took two hours.
+TEST(Supervisor, NodeLost_TheNextEpochWaitsForNoLook) {
+  World world(false, std::chrono::hours(1));
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.lose(kBox1);
+  EXPECT_TRUE(world.until_published(2));
 }
 
 TEST(Supervisor, LostNode_IsTriedUntilItIsBack_AndHasItsShareAgain) {

@@ -148,7 +148,12 @@ TEST_F(PredictionFile, HoldsWhatItWasMadeFrom) {
   const auto json = prediction();
   ASSERT_EQ(json["measured"]["legs"].size(), 3u);
   EXPECT_DOUBLE_EQ((json["measured"]["legs"][1]["kinds"][0]["alone"]["expert_us_at_rows"]["64"].get<double>()), 1000);
-  EXPECT_EQ(json["lost"].size(), 2u);
+  ASSERT_EQ(json["lost"].size(), 2u);
+  for (const auto& lost : json["lost"]) {
+    EXPECT_EQ(lost["bytes_to_read"], 2000);
+    EXPECT_DOUBLE_EQ(lost["seconds_to_read"].get<double>(), 4e-3);
+    for (const char* step : {"decode", "decode_settled"}) EXPECT_GT(lost[step]["layers_ms"].get<double>(), 0) << step;
+  }
   EXPECT_EQ(json["without"].size(), 2u);
 }
 

@@ -148,6 +148,21 @@ TEST(Prediction, WhatALayerTakesWhole_IsATermOfItsOwn) {
   EXPECT_NEAR(step.step, 1 * kMs + terms * 1.25, 1e-12);
 }
 
+// What a layer took more when it was measured was not the disk's.
+TEST(Prediction, WhatIsReadForALostNode_HasNothingBeyondTheTerms) {
+  Case c;
+  c.model.owned_of_layer = {{2, 1, 1}, {2, 1, 1}};
+  c.measured.legs.push_back(measured_leg("box2:9000", kMs, 3));
+  c.measured.disk.direct_bytes_per_second = 5e5;  // a slab in 2 ms
+  c.measured.decode.whole_over_terms = 1.25;
+  const StepPrediction read = predict_decode(c.model, c.measured, {Place::kItself, Place::kHostFile, Place::kItself});
+  const StepPrediction settled =
+      predict_decode(c.model, c.measured, {Place::kItself, Place::kHostMemory, Place::kItself});
+  EXPECT_GT(read.layers, settled.layers);
+  EXPECT_GT(settled.whole, 0);
+  EXPECT_NEAR(read.whole, settled.whole, 1e-12);
+}
+
 TEST(Prediction, LostNode_ReadsOrComputes_WhicheverIsLonger) {
   Case c;
   const Places lost = {Place::kItself, Place::kHostFile};

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -101,6 +102,19 @@ TEST_F(Trace, TracksAreNamed_WhateverTheNames) {
   std::vector<std::string> names;
   for (const Json& event : events("thread_name")) names.push_back(event["args"]["name"]);
   EXPECT_THAT(names, testing::ElementsAre("steps", "host", "a\"b\\c\n"));
+}
+
+TEST_F(Trace, ItsBeginIsToldByTheSystemsClock) {
+  const auto now_us = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+  };
+  const double before = now_us();
+  ASSERT_TRUE(open({})->close().ok());
+  const double began = events("began").at(0)["args"]["monotonic_us"];
+  EXPECT_GE(began, before);
+  EXPECT_LE(began, now_us());
 }
 
 TEST_F(Trace, TimesAreMicroseconds) {
