@@ -39,14 +39,15 @@ def exposed(row, near, measured, repeats):
 
 
 def main():
-    out, rate, n, repeats = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-    measured = load(f"{out}/plan-{rate}-{n}.json")["prediction"]["measured"]
-    rows, near = load(f"{out}/link-{rate}-{n}.json"), load(f"{out}/loopback-{n}.json")
-    print(f"{rate}, {n} node{'s' if n != '1' else ''}")
+    out, name, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    measured = load(f"{out}/plan-{name}.json")["prediction"]["measured"]
+    rows, near = load(f"{out}/link-{name}.json"), load(f"{out}/loopback-{name}.json")
+    rate, n, share = name.split("-")
+    print(f"{rate}, {n} node{'s' if n != '1' else ''}, experts: {share}")
     good = True
     for row, other in zip(rows, near):
         good = exposed(row, other, measured, repeats) and good
-    prompt, whole = rows[0], load(f"{out}/whole-{rate}-{n}.json")[0]
+    prompt, whole = rows[0], load(f"{out}/whole-{name}.json")[0]
     limits = ", ".join(f"{name} {value:.1f}" for name, value in prompt["prompt_limits"].items())
     share = prompt["share_of_least_limit"]
     print(f"  prompt {prompt['tokens_per_second']:.1f} tok/s, {share:.3f} of the least of {limits}"
