@@ -306,6 +306,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   TERRACE_ASSIGN_OR_RETURN(session_options, app::session_options(options, coordinator_name(), cpus.waiting));
   session_options.decode = std::make_shared<transport::DecodeActivity>();
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
+  session_options.parallel = pool.get();
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();
     try {

@@ -149,6 +149,7 @@ class Dispatcher final : public RoutedExperts {
 
   // collect()
   Status collect_own(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
+  void clear(kernels::SumsView sums, std::uint32_t n_rows);
   Status collect_by_range(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
   Status poll_legs(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
   void take_ready(Flight& flight, LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed);
