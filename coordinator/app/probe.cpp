@@ -45,7 +45,7 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
                      std::vector<std::string>& notes) {
   if (measured.legs.size() < 2) return {};
   planner::ModelNumbers sample = model;  // each kind once, as it is measured
-  sample.prompt_in_halves = false;       // as it is measured
+  sample.prompt_parts = 1;               // as it is measured
   sample.kind_of_layer.clear();
   sample.owned_of_layer.assign(model.kinds.size(), model.owned_of_layer.front());
   for (std::uint32_t kind = 0; kind < model.kinds.size(); ++kind) sample.kind_of_layer.push_back(kind);
@@ -118,7 +118,9 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
       const std::unique_ptr<ProbeModel> model,
       ProbeModel::make({placement.experts, placement.share, placement.kernels, memory.value}, ops, *pool));
   result.model = numbers_of(placement, *model, trunk.prompt_rows);
-  result.model.prompt_in_halves = arch::in_halves(placement.trunk, false, trunk.prompt_rows, true);
+  arch::TrunkOptions most_parts = placement.trunk;
+  most_parts.prompt_parts = legs::kMostLayersOpen;
+  result.model.prompt_parts = static_cast<std::uint32_t>(arch::step_parts(most_parts, false, trunk.prompt_rows, true));
   for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
 
   // As a run opens its sessions (Engine).

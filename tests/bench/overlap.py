@@ -14,7 +14,6 @@ def exposed(row, near, measured, repeats):
     tokens = row["n_prompt"] or row["n_gen"]
     batch_rows = min(row["n_prompt"], 512) or 1
     steps = tokens / batch_rows * repeats
-    halves = 2 if row["overlap"] == "halves" else 1
     step = batch_rows / row["tokens_per_second"]
     host, nodes = row["legs"][0], row["legs"][1:]
     # Every layer of a prompt has pairs of every leg; one of decoding may have none of a node: no round trip then.
@@ -31,7 +30,7 @@ def exposed(row, near, measured, repeats):
     terms = trips * max(0.0, wire - own)
     bound = 1.3 * terms + 0.03 * step
     cost = step - batch_rows / near["tokens_per_second"]
-    print(f"{row['test']:>6} {'halves' if halves == 2 else 'whole':>6}  step {step * 1e3:9.3f} ms, over loopback "
+    print(f"{row['test']:>6} in {row['parts']}  step {step * 1e3:9.3f} ms, over loopback "
           f"{(step - cost) * 1e3:9.3f}: the link costs {cost * 1e3:8.3f}, bound {bound * 1e3:8.3f} = 1.3 x {trips:.1f} x "
           f"max(0, trip {trip * 1e6:.0f} us + {size:.0f} B / rate = {wire * 1e6:.0f} us - own {own * 1e6:.0f} us) + 3 %"
           f"  {'ok' if cost <= bound else 'MISSED'}")
