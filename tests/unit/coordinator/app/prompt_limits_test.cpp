@@ -34,9 +34,11 @@ class PromptLimits : public testing::Test {
 
 TEST_F(PromptLimits, TrunkLegsAndTheSlowerDirectionOfEachLink) {
   const auto json = to_json(limits());
-  EXPECT_EQ(json.size(), 4u);
+  EXPECT_EQ(json.size(), 5u);
   EXPECT_DOUBLE_EQ(json["trunk"], 5120);
   EXPECT_DOUBLE_EQ(json["host"], 4096);
+  EXPECT_DOUBLE_EQ(json["trunk and host"], 1 / (1.0 / 5120 + 1.0 / 4096))
+      << "one behind the other, on the same threads";
   EXPECT_DOUBLE_EQ(json["box1:9000"], 2048);
   EXPECT_DOUBLE_EQ(json["box1:9000 (its link)"], 1280);
   const auto all = limits();
