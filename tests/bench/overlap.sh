@@ -6,7 +6,8 @@
 # Hosts are network namespaces, links are veth pairs shaped by tbf in both directions. For each rate, number of nodes and
 # way to share the experts one plan is made over the links. Each test then runs by that plan over the links, and by the
 # same plan (shares, parts of a prompt: only the nodes' addresses differ) over loopback, on nodes that have the same
-# cores. What the link costs must not be more than
+# cores; in ROUNDS turns, so that what drifts on the machine meets both, and each has the middle of its rounds. What the
+# link costs must not be more than
 #
 #   1.3 x sum over layers of max(0, round trip + bytes / rate - own) + 3 % of the step
 #
@@ -14,7 +15,7 @@
 # the coordinator's own leg computed. Prompts are also compared with their least limit (`bench` names it) and with
 # --overlap off. Exits 1 where a term is missed. Needs root, ip, tc and python3, and a quiet machine. MODEL (and EXPERTS,
 # how many a layer of it has), RATES ("1gbit 2500mbit 10gbit"), NODES ("1 2"), SHARES ("even": this machine takes a part
-# of the experts like each node; "nodes": they have all), REPEATS, HOST_FLAGS (such as --cpu-list), NODE_FLAGS and
+# of the experts like each node; "nodes": they have all), ROUNDS, REPEATS (of a round), HOST_FLAGS (such as --cpu-list), NODE_FLAGS and
 # NODE_CPUS (a list of processors for each node: "4-7 8-11") may be set.
 set -euo pipefail
 
@@ -24,6 +25,7 @@ rates=${RATES:-10gbit 2500mbit 1gbit}
 node_counts=${NODES:-1 2}
 shares=${SHARES:-even nodes}
 experts=${EXPERTS:-64}
+rounds=${ROUNDS:-3}
 repeats=${REPEATS:-3}
 . "$(dirname "$0")/hosts.sh"
 need ip tc python3
@@ -66,10 +68,12 @@ for n in $node_counts; do
         --explain --out "$plan" >"$out/plan-$name.txt"
       near=$out/plan-$name-loopback.json
       sed -E 's/10\.77\.([12])\.2:9000/127.0.0.1:91\10/g' "$plan" >"$near"
-      bench "loopback-$name" "$near" -p 512 -n 64
-      bench "link-$name" "$plan" -p 512 -n 64
+      for round in $(seq "$rounds"); do
+        bench "loopback-$name-$round" "$near" -p 512 -n 64
+        bench "link-$name-$round" "$plan" -p 512 -n 64
+      done
       bench "whole-$name" "$plan" -p 512 -n 0 --overlap off
-      python3 "$(dirname "$0")/overlap.py" "$out" "$name" "$repeats" || bad=1
+      python3 "$(dirname "$0")/overlap.py" "$out" "$name" "$rounds" "$repeats" || bad=1
     done
   done
 done
