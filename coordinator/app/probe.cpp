@@ -40,10 +40,14 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
   return room;
 }
 
+// Seconds of a layer of experts: of a prompt by itself, of decoding within steps, whose trunk is then known beside
+// them.
+using LayerTime = FunctionRef<Result<double>(std::span<const std::uint32_t> owned)>;
+
 // The layer's share that is measured whole: the first one's, which is that of all layers in most plans.
-Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, planner::Measurements& measured,
-                     std::vector<std::string>& notes) {
-  if (measured.legs.size() < 2) return {};
+Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, LayerTime time,
+                     planner::Measurements& measured, std::vector<std::string>& notes) {
+  if (measured.legs.size() < 2 && !decode) return {};
   planner::ModelNumbers sample = model;  // each kind once, as it is measured
   sample.prompt_parts = 1;               // as it is measured
   sample.kind_of_layer.clear();
@@ -52,17 +56,17 @@ Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool d
   const planner::Places places(measured.legs.size(), planner::Place::kItself);
   const auto terms =
       decode ? planner::predict_decode(sample, measured, places) : planner::predict_prompt(sample, measured, places);
-  const auto whole =
-      legs.measure_layer(decode ? 1 : model.prompt_rows, model.top_k, std::span(model.owned_of_layer.front()));
-  if (!whole.ok()) {
-    if (whole.error().code() != ErrorCode::kRefused) return whole.error();
+  const auto& owned = model.owned_of_layer.front();
+  if (const Status enough = legs.check_layer(decode ? 1 : model.prompt_rows, model.top_k, owned); !enough.ok()) {
     notes.push_back(fmt::format("a {} layer was not measured whole: {}; the prediction is the sum of its terms",
-                                decode ? "decode" : "prompt", whole.error().text()));
+                                decode ? "decode" : "prompt", enough.error().text()));
     return {};
   }
+  TERRACE_ASSIGN_OR_RETURN(const double whole, time(owned));
+  if (measured.legs.size() < 2) return {};
   const double by_terms = (terms.layers + terms.dispatch) / static_cast<double>(model.kinds.size());
   if (by_terms <= 0) return {};
-  const double ratio = *whole / by_terms;
+  const double ratio = whole / by_terms;
   (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
   if (ratio < 0.75 || ratio > 1.33)
     notes.push_back(
@@ -125,10 +129,11 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
 
   // As a run opens its sessions (Engine).
   TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Transport> transport, open_link(options.link));
-  TERRACE_ASSIGN_OR_RETURN(const legs::NodeSessionOptions session,
-                           session_options(options, probe_name(), cpus.waiting));
+  TERRACE_ASSIGN_OR_RETURN(legs::NodeSessionOptions session, session_options(options, probe_name(), cpus.waiting));
+  session.parallel = pool.get();
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ProbeLegs> legs,
-                           ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls), session));
+                           ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls), session,
+                                           trunk.decode / static_cast<double>(result.model.kind_of_layer.size())));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");
@@ -140,8 +145,18 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   const std::uint32_t top_k = result.model.top_k;
   TERRACE_ASSIGN_OR_RETURN(measured.decode.dispatch, legs->measure_dispatch(1, top_k));
   TERRACE_ASSIGN_OR_RETURN(measured.prompt.dispatch, legs->measure_dispatch(result.model.prompt_rows, top_k));
-  for (const bool decode : {true, false})
-    TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, decode, measured, result.notes));
+  const auto decode_layer = [&](std::span<const std::uint32_t> owned) -> Result<double> {
+    TERRACE_ASSIGN_OR_RETURN(const DecodeStepTimes step, measure_decode_step(file, placement.trunk, *pool, [&] {
+                               return legs->run_decode_layer(top_k, owned);
+                             }));
+    measured.decode.trunk = step.trunk;
+    return step.layer;
+  };
+  const auto prompt_layer = [&](std::span<const std::uint32_t> owned) {
+    return legs->measure_layer(result.model.prompt_rows, top_k, owned);
+  };
+  TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, true, decode_layer, measured, result.notes));
+  TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, false, prompt_layer, measured, result.notes));
   note_caches(*model, *legs, placement, result.notes);
   return result;
 }

@@ -34,20 +34,21 @@ struct ProbeLegs::Batch {
 };
 
 ProbeLegs::ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
-                     const legs::NodeSessionOptions& options)
+                     const legs::NodeSessionOptions& options, double trunk_between)
     : model_(model),
       pool_(pool),
       options_(options),
       host_(std::make_unique<legs::HostLeg>(model.owners(), model.session_model().lookup, model.kernels(), pool, ops)),
-      top_k_(model.session_model().manifest.top_k) {}
+      top_k_(model.session_model().manifest.top_k),
+      trunk_between_(trunk_between) {}
 
 ProbeLegs::~ProbeLegs() = default;
 
 Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                    transport::Transport& transport,
                                                    std::vector<std::unique_ptr<legs::NodeControl>> controls,
-                                                   const legs::NodeSessionOptions& options) {
-  std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options));
+                                                   const legs::NodeSessionOptions& options, double trunk_between) {
+  std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options, trunk_between));
   legs::NodeSessionOptions session = options;
   session.probe = true;
   session.batch_timeout = session.stall_timeout = kLongestBatch;
@@ -76,6 +77,17 @@ Status ProbeLegs::check_time(std::size_t i) {
       fmt::format("{}: measuring is not done after {} s, with this leg in turn; leave out nodes that are slow, "
                   "lower --batch, or probe fewer at one time",
                   leg(i).name(), kTimeLimit.count()));
+}
+
+// Layers of a decode step have the trunk between them: meanwhile this machine's threads compute, while a node's have
+// gone to sleep, and its processors and links with them. Batches one upon the other find all awake and are too fast.
+void ProbeLegs::keep_pace(std::uint32_t rows) {
+  if (rows != 1) return;
+  const auto end = std::chrono::steady_clock::now() + trunk_between_;
+  pool_.run(pool_.n_workers(), [&](std::size_t, std::size_t) {
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  });
 }
 
 ProbeLegs::Batch ProbeLegs::make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts) {
@@ -109,6 +121,7 @@ Result<ProbeLegs::Time> ProbeLegs::run(std::size_t i, std::size_t kind, std::uin
   made.batch.ranges = made.ranges;
   const kernels::SumsView sums{sums_.data(), model_.shape(kind).d_model, model_.shift()};
   const std::uint64_t before = i == 0 ? leg(i).counters().wait_us : leg(i).counters().compute_us;
+  keep_pace(rows);
   const auto begin = std::chrono::steady_clock::now();
   TERRACE_ASSIGN_OR_RETURN(const legs::Ticket ticket, leg(i).submit(made.batch));
   Time time;
@@ -131,6 +144,7 @@ Result<std::vector<ProbeLegs::Time>> ProbeLegs::run_all(std::size_t kind, std::u
   std::vector<legs::Ticket> tickets(n_legs());
   for (std::size_t i = 0; i < n_legs(); ++i) made.push_back(make_batch(i, kind, rows, experts[i]));
   const kernels::SumsView sums{sums_.data(), model_.shape(kind).d_model, model_.shift()};
+  keep_pace(rows);
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t k = 1; k <= n_legs(); ++k) {
     const std::size_t i = k % n_legs();
@@ -340,10 +354,19 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   return std::max(times[0], 0.0);
 }
 
-Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+Status ProbeLegs::check_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
   for (std::size_t i = 0; i < owned.size(); ++i)
     if (model_.count(i) < (rows == 1 ? std::min(owned[i], top_k) : owned[i]))
       return Error(ErrorCode::kRefused, fmt::format("{}: too few of the probe's experts for a layer", leg(i).name()));
+  return {};
+}
+
+Result<double> ProbeLegs::run_decode_layer(std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+  draw(1, top_k, owned);
+  return run_layer(decode_layers_++ % model_.n_kinds(), 1, top_k);
+}
+
+Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
   double sum = 0;
   std::size_t n = 0;
   const auto begin = std::chrono::steady_clock::now();

@@ -19,14 +19,15 @@ namespace terrace::app {
 class ProbeLegs {
  public:
   // Opens a probe's session with each node; controls[i] is the node of leg i + 1. options: as a run opens its own; a
-  // prompt step has max_rows. All that is borrowed outlives it.
+  // prompt step has max_rows. trunk_between: seconds that the trunk takes of a decode step between two layers' experts.
+  // All that is borrowed outlives it.
   // Errors name the node. From here on all measuring together has kTimeLimit: then kDeadline, so that a node that is
   // slow at everything is not waited for.
   static constexpr std::chrono::seconds kTimeLimit{170};
   static Result<std::unique_ptr<ProbeLegs>> open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                  transport::Transport& transport,
                                                  std::vector<std::unique_ptr<legs::NodeControl>> controls,
-                                                 const legs::NodeSessionOptions& options);
+                                                 const legs::NodeSessionOptions& options, double trunk_between);
   ~ProbeLegs();
 
   // Of a node's machine, as it says.
@@ -39,19 +40,25 @@ class ProbeLegs {
   // A layer's dispatching beside the host's own computing, which has all experts here.
   Result<double> measure_dispatch(std::uint32_t rows, std::uint32_t top_k);
   // Seconds of a layer of `rows` rows, the mean over draws of each row's experts, of which leg i owns owned[i].
-  // kRefused: a leg has too few of the probe's experts for it.
+  // check_layer() comes first.
   Result<double> measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  // Seconds of one such layer of one row, the next kind of layer each time, at the pace of who calls.
+  Result<double> run_decode_layer(std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  // kRefused: a leg has too few of the probe's experts for it.
+  Status check_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
 
  private:
   struct Batch;
   struct Time {
     double sending = 0, total = 0, compute = 0;
   };
-  ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const legs::NodeSessionOptions& options);
+  ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops, const legs::NodeSessionOptions& options,
+            double trunk_between);
   legs::Leg& leg(std::size_t i) { return i == 0 ? static_cast<legs::Leg&>(*host_) : nodes_[i - 1]->leg(); }
   std::size_t n_legs() const { return nodes_.size() + 1; }
 
   Status check_time(std::size_t leg);
+  void keep_pace(std::uint32_t rows);
   // E experts, the next ones of the leg's, with `rows` rows each.
   Batch make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
   Result<Time> run(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
@@ -70,7 +77,9 @@ class ProbeLegs {
   std::vector<std::unique_ptr<legs::NodeSession>> nodes_;
   std::unique_ptr<legs::Dispatcher> dispatcher_;
   std::uint32_t top_k_;
+  const std::chrono::duration<double> trunk_between_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::size_t decode_layers_ = 0;    // run_decode_layer()'s so far
   std::vector<std::uint32_t> next_;  // [legs] the expert that the next batch begins with
   std::vector<std::int64_t> sums_;
   std::vector<std::uint8_t> failed_;
