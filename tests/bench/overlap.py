@@ -39,7 +39,8 @@ def exposed(row, near, measured, repeats):
     print(f"{row['test']:>6} in {row['parts']}  step {step * 1e3:9.3f} ms, over loopback "
           f"{(step - cost) * 1e3:9.3f}: the link costs {cost * 1e3:8.3f}, bound {bound * 1e3:8.3f} = 1.3 x {trips:.1f} x "
           f"max(0, trip {trip * 1e6:.0f} us + {size:.0f} B / rate = {wire * 1e6:.0f} us - own {own * 1e6:.0f} us) + 3 %"
-          f"  {'ok' if cost <= bound else 'MISSED'}")
+          f"  {'ok' if cost <= bound else 'MISSED'}; of what the plan predicted: "
+          f"{row['tokens_per_second'] / row['predicted_tokens_per_second']:.3f}")
     return cost <= bound
 
 

@@ -11,12 +11,13 @@
 #
 #   1.3 x sum over layers of max(0, round trip + bytes / rate - own) + 3 % of the step
 #
-# where round trip and rate are what `terrace plan --probe` has measured of the slowest link, bytes are the transport's, and own is what
-# the coordinator's own leg computed. Prompts are also compared with their least limit (`bench` names it) and with
-# --overlap off. Exits 1 where a term is missed. Needs root, ip, tc and python3, and a quiet machine. MODEL (and EXPERTS,
-# how many a layer of it has), RATES ("1gbit 2500mbit 10gbit"), NODES ("1 2"), SHARES ("even": this machine takes a part
-# of the experts like each node; "nodes": they have all), ROUNDS, REPEATS (of a round), HOST_FLAGS (such as --cpu-list), NODE_FLAGS and
-# NODE_CPUS (a list of processors for each node: "4-7 8-11") may be set.
+# where round trip and rate are what `terrace plan --probe` has measured of the slowest link, bytes are the
+# transport's, and own is what the coordinator's own leg computed. Prompts are also compared with their least limit
+# (`bench` names it) and with --overlap off, and each test with what the plan predicted of it (prediction.sh judges
+# that). Exits 1 where a term is missed. Needs root, ip, tc and python3, and a quiet machine. MODEL (and EXPERTS, how
+# many a layer of it has), RATES ("1gbit 2500mbit 10gbit"), NODES ("1 2"), SHARES ("even": this machine takes a part of
+# the experts like each node; "nodes": they have all), ROUNDS, REPEATS (of a round), HOST_FLAGS (such as --cpu-list),
+# NODE_FLAGS and NODE_CPUS (a list of processors for each node: "4-7 8-11") may be set.
 set -euo pipefail
 
 bin=${1:-build/release/bin}
