@@ -90,8 +90,16 @@ void ProbeLegs::keep_pace(std::uint32_t rows) {
   });
 }
 
+// Of a batch: experts follow each other, so that no cache has seen those of a row lately which would be in memory alone
+// in a run. Where the probe has as many as the run, a row takes some from anywhere, as the run's rows do: what of them
+// a cache keeps then, it keeps in the run.
+void ProbeLegs::choose_first(std::size_t leg, std::uint32_t rows) {
+  if (rows == 1 && model_.has_whole_share(leg)) next_[leg] = static_cast<std::uint32_t>(random_() % model_.count(leg));
+}
+
 ProbeLegs::Batch ProbeLegs::make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts) {
   Batch made;
+  choose_first(leg, rows);
   const std::uint32_t n = model_.count(leg);
   std::vector<std::uint16_t> ids;
   for (std::uint32_t i = 0; i < experts; ++i)
@@ -307,13 +315,14 @@ void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const st
   std::vector<std::uint32_t> all(leg_of.size());
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::uint32_t> taken(owned.size());
+  for (std::size_t i = 0; i < owned.size(); ++i) choose_first(i, rows);
   drawn_.clear();
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::fill(taken.begin(), taken.end(), 0);
     for (std::uint32_t k = 0; k < top_k; ++k) {
       std::swap(all[k], all[k + random_() % (all.size() - k)]);
       const std::size_t i = leg_of[all[k]];
-      // One row: the next ones in turn, so that a cache has not seen them lately. Several: the layer's own.
+      // One row: the next ones in turn. Several: the layer's own.
       const std::uint32_t expert = rows == 1 ? next_[i] + taken[i]++ : next_[i] + index_of[all[k]];
       drawn_.push_back(static_cast<std::uint16_t>(model_.first(i) + expert % model_.count(i)));
     }

@@ -59,6 +59,7 @@ class ProbeLegs {
 
   Status check_time(std::size_t leg);
   void keep_pace(std::uint32_t rows);
+  void choose_first(std::size_t leg, std::uint32_t rows);
   // E experts, the next ones of the leg's, with `rows` rows each.
   Batch make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
   Result<Time> run(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts);
