@@ -13,6 +13,7 @@ class PromptLimits : public testing::Test {
   PromptLimits() {
     legs_[0].name = "host";
     legs_[1].name = "box1:9000";
+    legs_[1].kind = legs::LegKind::kNode;
     result_.test = {.depth = 0, .n_prompt = 512, .n_gen = 0};
     result_.measured_tokens = 1024;
     result_.tokens_per_second = 1024;
