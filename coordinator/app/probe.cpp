@@ -40,41 +40,55 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
   return room;
 }
 
-// Seconds of a layer of experts: of a prompt by itself, of decoding within steps, whose trunk is then known beside
-// them.
-using LayerTime = FunctionRef<Result<double>(std::span<const std::uint32_t> owned)>;
+// Steps of the model's own trunk over the probe's experts, with the first layer's share, which is that of all layers in
+// most plans. Of decoding it also says what the trunk takes between layers of experts.
+class WholeSteps {
+ public:
+  WholeSteps(const gguf::File& file, const arch::TrunkOptions& trunk, Parallel& parallel, ProbeLegs& legs,
+             const planner::ModelNumbers& model)
+      : file_(file), trunk_(trunk), parallel_(parallel), legs_(legs), model_(model) {
+    model_.owned_of_layer.assign(model_.kind_of_layer.size(), model_.owned_of_layer.front());
+  }
 
-// The layer's share that is measured whole: the first one's, which is that of all layers in most plans.
-Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, LayerTime time,
-                     planner::Measurements& measured, std::vector<std::string>& notes) {
-  if (measured.legs.size() < 2 && !decode) return {};
-  planner::ModelNumbers sample = model;  // each kind once, as it is measured
-  sample.prompt_parts = 1;               // as it is measured
-  sample.kind_of_layer.clear();
-  sample.owned_of_layer.assign(model.kinds.size(), model.owned_of_layer.front());
-  for (std::uint32_t kind = 0; kind < model.kinds.size(); ++kind) sample.kind_of_layer.push_back(kind);
-  const planner::Places places(measured.legs.size(), planner::Place::kItself);
-  const auto terms =
-      decode ? planner::predict_decode(sample, measured, places) : planner::predict_prompt(sample, measured, places);
-  const auto& owned = model.owned_of_layer.front();
-  if (const Status enough = legs.check_layer(decode ? 1 : model.prompt_rows, model.top_k, owned); !enough.ok()) {
-    notes.push_back(fmt::format("a {} layer was not measured whole: {}; the prediction is the sum of its terms",
-                                decode ? "decode" : "prompt", enough.error().text()));
+  Status measure(bool decode, planner::Measurements& measured, std::vector<std::string>& notes) {
+    if (measured.legs.size() < 2 && !decode) return {};
+    const char* const what = decode ? "decode" : "prompt";
+    const auto& owned = model_.owned_of_layer.front();
+    if (const Status enough = legs_.check_layers(decode ? 1 : model_.prompt_rows, model_.top_k, owned); !enough.ok()) {
+      notes.push_back(fmt::format("a {} step was not measured whole: {}; the prediction is the sum of its terms", what,
+                                  enough.error().text()));
+      return {};
+    }
+    const planner::Places places(measured.legs.size(), planner::Place::kItself);
+    const auto terms =
+        decode ? planner::predict_decode(model_, measured, places) : planner::predict_prompt(model_, measured, places);
+    trunk_.prompt_parts = std::max(terms.parts, 2u);
+    ProbeLegs::Layers layers(legs_, model_.top_k, owned);
+    TERRACE_ASSIGN_OR_RETURN(const MeasuredSteps steps, measure_steps(file_, trunk_, parallel_, layers, decode,
+                                                                      model_.prompt_rows, [&] { layers.restart(); }));
+    const double step = (steps.seconds - layers.drawing()) / steps.n;
+    if (decode) measured.decode.trunk = std::max(0.0, (steps.seconds - layers.inside()) / steps.n);
+    if (measured.legs.size() < 2) return {};
+    const double seen = decode ? step - measured.decode.trunk : step;
+    const double said = decode ? terms.layers + terms.dispatch : terms.step;
+    if (said <= 0) return {};
+    const double ratio = seen / said;
+    (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
+    if (ratio < 0.75 || ratio > 1.33)
+      notes.push_back(
+          fmt::format("a {} measured whole took {:.2f} of the sum of its terms: other programs run, or legs "
+                      "share more than cores; cases with another share are less certain",
+                      decode ? "decode step's layers" : "prompt's step", ratio));
     return {};
   }
-  TERRACE_ASSIGN_OR_RETURN(const double whole, time(owned));
-  if (measured.legs.size() < 2) return {};
-  const double by_terms = (terms.layers + terms.dispatch) / static_cast<double>(model.kinds.size());
-  if (by_terms <= 0) return {};
-  const double ratio = whole / by_terms;
-  (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
-  if (ratio < 0.75 || ratio > 1.33)
-    notes.push_back(
-        fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
-                    "legs share more than cores; cases with another share are less certain",
-                    decode ? "decode" : "prompt", ratio));
-  return {};
-}
+
+ private:
+  const gguf::File& file_;
+  arch::TrunkOptions trunk_;
+  Parallel& parallel_;
+  ProbeLegs& legs_;
+  planner::ModelNumbers model_;  // with that share in every layer
+};
 
 std::string probe_name() { return fmt::format("probe of pid {}", getpid()); }
 
@@ -145,18 +159,9 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   const std::uint32_t top_k = result.model.top_k;
   TERRACE_ASSIGN_OR_RETURN(measured.decode.dispatch, legs->measure_dispatch(1, top_k));
   TERRACE_ASSIGN_OR_RETURN(measured.prompt.dispatch, legs->measure_dispatch(result.model.prompt_rows, top_k));
-  const auto decode_layer = [&](std::span<const std::uint32_t> owned) -> Result<double> {
-    TERRACE_ASSIGN_OR_RETURN(const DecodeStepTimes step, measure_decode_step(file, placement.trunk, *pool, [&] {
-                               return legs->run_decode_layer(top_k, owned);
-                             }));
-    measured.decode.trunk = step.trunk;
-    return step.layer;
-  };
-  const auto prompt_layer = [&](std::span<const std::uint32_t> owned) {
-    return legs->measure_layer(result.model.prompt_rows, top_k, owned);
-  };
-  TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, true, decode_layer, measured, result.notes));
-  TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, false, prompt_layer, measured, result.notes));
+  WholeSteps whole(file, placement.trunk, *pool, *legs, result.model);
+  TERRACE_RETURN_IF_ERROR(whole.measure(true, measured, result.notes));
+  TERRACE_RETURN_IF_ERROR(whole.measure(false, measured, result.notes));
   note_caches(*model, *legs, placement, result.notes);
   return result;
 }

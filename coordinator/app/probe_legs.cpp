@@ -304,7 +304,7 @@ Result<double> ProbeLegs::measure_fan_out() {
 }
 
 // Each row's top_k of sum(owned) experts, as the probe's experts of the legs that own them.
-void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned, bool new_layer) {
   std::vector<std::uint16_t> leg_of;
   std::vector<std::uint32_t> index_of;
   for (std::size_t i = 0; i < owned.size(); ++i)
@@ -315,7 +315,10 @@ void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const st
   std::vector<std::uint32_t> all(leg_of.size());
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::uint32_t> taken(owned.size());
-  for (std::size_t i = 0; i < owned.size(); ++i) choose_first(i, rows);
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    choose_first(i, rows);
+    if (rows > 1 && new_layer) next_[i] = (next_[i] + owned[i]) % model_.count(i);
+  }
   drawn_.clear();
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::fill(taken.begin(), taken.end(), 0);
@@ -328,8 +331,6 @@ void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const st
     }
     for (std::size_t i = 0; i < owned.size() && rows == 1; ++i) next_[i] = (next_[i] + taken[i]) % model_.count(i);
   }
-  if (rows == 1) return;
-  for (std::size_t i = 0; i < owned.size(); ++i) next_[i] = (next_[i] + owned[i]) % model_.count(i);
 }
 
 Result<double> ProbeLegs::run_layer(std::size_t kind, std::uint32_t rows, std::uint32_t top_k) {
@@ -355,7 +356,7 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   std::vector<std::uint32_t> owned(n_legs(), 0);
   owned[0] = std::max(top_k, rows == 1 ? top_k : model_.count(0));
   TERRACE_ASSIGN_OR_RETURN(const Pair2 times, medians<2>(kLayerRepeats, [&]() -> Result<Pair2> {
-                             draw(rows, top_k, owned);
+                             draw(rows, top_k, owned, true);
                              const std::uint64_t before = host_->counters().wait_us;
                              TERRACE_ASSIGN_OR_RETURN(const double total, run_layer(0, rows, top_k));
                              return Pair2{total - micro(host_->counters().wait_us - before), total};
@@ -363,28 +364,40 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   return std::max(times[0], 0.0);
 }
 
-Status ProbeLegs::check_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+Status ProbeLegs::check_layers(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
   for (std::size_t i = 0; i < owned.size(); ++i)
     if (model_.count(i) < (rows == 1 ? std::min(owned[i], top_k) : owned[i]))
       return Error(ErrorCode::kRefused, fmt::format("{}: too few of the probe's experts for a layer", leg(i).name()));
   return {};
 }
 
-Result<double> ProbeLegs::run_decode_layer(std::uint32_t top_k, std::span<const std::uint32_t> owned) {
-  draw(1, top_k, owned);
-  return run_layer(decode_layers_++ % model_.n_kinds(), 1, top_k);
+// The parts of a step take a layer's experts one after the other.
+Status ProbeLegs::Layers::submit(const legs::RoutedRows& routed) {
+  TERRACE_RETURN_IF_ERROR(legs_.check_time(legs_.n_legs() - 1));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::uint32_t kind = legs_.model_.kind_of_layer(routed.layer);
+  legs_.draw(routed.n_rows, top_k_, owned_, routed.layer != layer_);
+  layer_ = routed.layer;
+  Drawn& drawn = drawn_[n_submitted_++ % drawn_.size()];
+  std::swap(drawn.experts, legs_.drawn_);
+  drawn.weights.assign(drawn.experts.size(), legs_.model_.weight(kind));
+  legs::RoutedRows probed = routed;
+  probed.layer = kind;
+  probed.rows = legs_.model_.plain_rows();
+  probed.experts = drawn.experts.data();
+  probed.weights = drawn.weights.data();
+  drawing_ += seconds_since(begin);
+  const Status submitted = legs_.dispatcher_->submit(probed);
+  inside_ += seconds_since(begin);
+  return submitted;
 }
 
-Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
-  double sum = 0;
-  std::size_t n = 0;
+Status ProbeLegs::Layers::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
   const auto begin = std::chrono::steady_clock::now();
-  for (; n < kLayerRepeats.least + 1 || (n < kLayerRepeats.most && seconds_since(begin) < 0.5); ++n) {
-    draw(rows, top_k, owned);
-    TERRACE_ASSIGN_OR_RETURN(const double seconds, run_layer(n % model_.n_kinds(), rows, top_k));
-    if (n > 0) sum += seconds;
-  }
-  return sum / static_cast<double>(n - 1);
+  const Status collected = legs_.dispatcher_->collect(sums, failed);
+  std::fill(failed.begin(), failed.end(), std::uint8_t{0});  // experts of no model
+  inside_ += seconds_since(begin);
+  return collected;
 }
 
 }  // namespace terrace::app

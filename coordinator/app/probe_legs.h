@@ -1,6 +1,7 @@
 // Measures legs with a probe's model: real sessions, lanes and kernels, experts of the real types and shapes.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -11,6 +12,7 @@
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/legs/routed_experts.h"
 #include "coordinator/planner/prediction.h"
 
 namespace terrace::app {
@@ -39,13 +41,12 @@ class ProbeLegs {
   Result<double> measure_fan_out();
   // A layer's dispatching beside the host's own computing, which has all experts here.
   Result<double> measure_dispatch(std::uint32_t rows, std::uint32_t top_k);
-  // Seconds of a layer of `rows` rows, the mean over draws of each row's experts, of which leg i owns owned[i].
-  // check_layer() comes first.
-  Result<double> measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
-  // Seconds of one such layer of one row, the next kind of layer each time, at the pace of who calls.
-  Result<double> run_decode_layer(std::uint32_t top_k, std::span<const std::uint32_t> owned);
-  // kRefused: a leg has too few of the probe's experts for it.
-  Status check_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  // Whether there are layers of such rows of which leg i owns owned[i] experts: a leg may have too few for it
+  // (kRefused).
+  Status check_layers(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  // The experts of a trunk's layers: the probe's instead of the model's, drawn anew for each row, for rows of the
+  // probe's, by all legs as in a run.
+  class Layers;
 
  private:
   struct Batch;
@@ -68,7 +69,7 @@ class ProbeLegs {
   Status measure_alone(std::size_t leg, std::size_t kind, planner::LegMeasurement& measured);
   Status measure_together(std::size_t kind, std::vector<planner::LegMeasurement>& measured);
   Status measure_link(std::size_t leg, planner::LegMeasurement& measured);
-  void draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned);
+  void draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned, bool new_layer);
   Result<double> run_layer(std::size_t kind, std::uint32_t rows, std::uint32_t top_k);
 
   const ProbeModel& model_;
@@ -80,14 +81,44 @@ class ProbeLegs {
   std::uint32_t top_k_;
   const std::chrono::duration<double> trunk_between_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::size_t decode_layers_ = 0;    // run_decode_layer()'s so far
   std::vector<std::uint32_t> next_;  // [legs] the expert that the next batch begins with
   std::vector<std::int64_t> sums_;
   std::vector<std::uint8_t> failed_;
-  // Of measure_layer(): [rows, top_k].
+  // Of draw(): [rows, top_k].
   std::vector<std::uint16_t> drawn_;
   std::vector<float> drawn_weights_;
   std::mt19937_64 random_{1};
+};
+
+class ProbeLegs::Layers final : public legs::RoutedExperts {
+ public:
+  // What check_layers() has allowed, for steps of at most the rows that a prompt is probed with. `legs` is borrowed.
+  Layers(ProbeLegs& legs, std::uint32_t top_k, std::span<const std::uint32_t> owned)
+      : legs_(legs), top_k_(top_k), owned_(owned.begin(), owned.end()) {}
+
+  bool computes_elsewhere() const override { return !legs_.nodes_.empty(); }
+  Status submit(const legs::RoutedRows& routed) override;
+  Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
+  Status abandon() override { return legs_.dispatcher_->abandon(); }
+  void progress() override { legs_.dispatcher_->progress(); }
+
+  // Seconds since the last restart(): in submit() and collect(), and of them what drawing took, which a run has not.
+  void restart() { inside_ = drawing_ = 0; }
+  double inside() const { return inside_; }
+  double drawing() const { return drawing_; }
+
+ private:
+  struct Drawn {
+    std::vector<std::uint16_t> experts;  // [rows, top_k]
+    std::vector<float> weights;
+  };
+  ProbeLegs& legs_;
+  const std::uint32_t top_k_;
+  const std::vector<std::uint32_t> owned_;  // [legs]
+  std::array<Drawn, legs::kMostLayersOpen> drawn_;
+  std::size_t n_submitted_ = 0;
+  std::uint32_t layer_ = 0;
+  double inside_ = 0, drawing_ = 0;
 };
 
 }  // namespace terrace::app

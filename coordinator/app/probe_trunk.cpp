@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 #include <vector>
 
 #include "coordinator/app/bench_run.h"
@@ -22,34 +21,13 @@ class NoExperts final : public legs::RoutedExperts {
   }
 };
 
-// Layers that somebody else computes, of rows of his own.
-class OtherExperts final : public legs::RoutedExperts {
- public:
-  explicit OtherExperts(std::function<Result<double>()> layer) : layer_(std::move(layer)) {}
-  Status submit(const legs::RoutedRows&) override { return {}; }
-  Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
-    const auto begin = std::chrono::steady_clock::now();
-    TERRACE_ASSIGN_OR_RETURN(const double seconds, layer_());
-    std::fill_n(sums.data, failed.size() * sums.d_model, 0);
-    layers_ += seconds;
-    aside_ += seconds_since(begin);
-    ++n_;
-    return {};
-  }
-
-  // Seconds, and how many, since the last restart().
-  void restart() { layers_ = aside_ = n_ = 0; }
-  double layers() const { return layers_; }
-  double aside() const { return aside_; }
-  double n() const { return n_; }
-
- private:
-  std::function<Result<double>()> layer_;
-  double layers_ = 0, aside_ = 0, n_ = 0;
-};
-
 std::vector<std::int32_t> decode_tokens(const arch::Trunk& trunk, std::uint32_t steps) {
   return bench_tokens({.depth = 0, .n_prompt = 0, .n_gen = std::min(steps, trunk.context())}, trunk.info().vocabulary);
+}
+
+std::vector<std::int32_t> prompt_tokens(const arch::Trunk& trunk) {
+  return bench_tokens({.depth = 0, .n_prompt = std::min(kTrunkPromptTokens, trunk.context()), .n_gen = 0},
+                      trunk.info().vocabulary);
 }
 
 // Seconds a step.
@@ -73,8 +51,7 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
   NoExperts experts;
   TERRACE_ASSIGN_OR_RETURN(const auto trunk, arch::make_trunk(file, options, experts, parallel));
   const std::vector<std::int32_t> decode = decode_tokens(*trunk, kTrunkDecodeSteps);
-  const std::vector<std::int32_t> prompt = bench_tokens(
-      {.depth = 0, .n_prompt = std::min(kTrunkPromptTokens, trunk->context()), .n_gen = 0}, trunk->info().vocabulary);
+  const std::vector<std::int32_t> prompt = prompt_tokens(*trunk);
   const Repeats repeats{.least = 3, .most = 50, .time = std::chrono::duration<double>(0.4)};
   TrunkTimes times;
   times.prompt_rows = static_cast<std::uint32_t>(std::min<std::size_t>({batch, trunk->max_rows(), prompt.size()}));
@@ -86,27 +63,25 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
   return times;
 }
 
-Result<DecodeStepTimes> measure_decode_step(const gguf::File& file, const arch::TrunkOptions& options,
-                                            Parallel& parallel, std::function<Result<double>()> layer) {
-  constexpr std::chrono::duration<double> kTime{0.6};
-  OtherExperts experts(std::move(layer));
+Result<MeasuredSteps> measure_steps(const gguf::File& file, const arch::TrunkOptions& options, Parallel& parallel,
+                                    legs::RoutedExperts& experts, bool decode, std::uint32_t prompt_rows,
+                                    FunctionRef<void()> counting) {
+  constexpr double kTime = 1;
   TERRACE_ASSIGN_OR_RETURN(const auto trunk, arch::make_trunk(file, options, experts, parallel));
-  const std::vector<std::int32_t> tokens = decode_tokens(*trunk, kWholeDecodeSteps);
-  DecodeStepTimes sum;
-  double runs = 0;
-  auto begin = std::chrono::steady_clock::now();
-  for (bool warm = false; runs == 0 || seconds_since(begin) < kTime.count(); warm = true) {
-    experts.restart();
-    TERRACE_ASSIGN_OR_RETURN(const auto step, time_a_step(*trunk, tokens, 1));
-    if (!warm) {
-      begin = std::chrono::steady_clock::now();
-      continue;
-    }
-    sum.trunk += step[0] - experts.aside() / static_cast<double>(tokens.size());
-    sum.layer += experts.n() > 0 ? experts.layers() / experts.n() : 0;
-    ++runs;
+  const std::vector<std::int32_t> tokens = decode ? decode_tokens(*trunk, kWholeDecodeSteps) : prompt_tokens(*trunk);
+  const std::size_t batch = decode ? 1 : prompt_rows;
+  TERRACE_ASSIGN_OR_RETURN(const auto warm_up, time_a_step(*trunk, tokens, batch));
+  (void)warm_up;
+  counting();
+  MeasuredSteps steps;
+  const auto begin = std::chrono::steady_clock::now();
+  while (steps.n == 0 || seconds_since(begin) < kTime) {
+    TERRACE_ASSIGN_OR_RETURN(const auto one, time_a_step(*trunk, tokens, batch));
+    const auto n = static_cast<double>((tokens.size() + batch - 1) / batch);
+    steps.seconds += n * one[0];
+    steps.n += n;
   }
-  return DecodeStepTimes{std::max(sum.trunk / runs, 0.0), sum.layer / runs};
+  return steps;
 }
 
 }  // namespace terrace::app

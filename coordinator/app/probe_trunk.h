@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
+#include "common/base/function_ref.h"
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/gguf/file.h"
 #include "coordinator/arch/trunk_options.h"
+#include "coordinator/legs/routed_experts.h"
 
 namespace terrace::app {
 
@@ -25,14 +26,16 @@ inline constexpr std::uint32_t kWholeDecodeSteps = 16;
 Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOptions& options, std::uint32_t batch,
                                  Parallel& parallel);
 
-struct DecodeStepTimes {
-  double trunk = 0;  // seconds of a step beside its layers of experts
-  double layer = 0;  // of such a layer
+// Steps over experts of the caller's, each the other's neighbour in caches, on cores and in time: of one row at the
+// first kWholeDecodeSteps positions of an empty stream, or of prompt_rows rows as of measure_trunk().
+struct MeasuredSteps {
+  double seconds = 0;  // of all
+  double n = 0;
 };
-// A decode step with experts between the trunk's layers, each the other's neighbour in caches, on cores and in time:
-// means over the first kWholeDecodeSteps positions of an empty stream, again and again. layer: computes some layer's
-// experts and says how long they took; what else it does counts as neither. Errors as its, and the trunk's.
-Result<DecodeStepTimes> measure_decode_step(const gguf::File& file, const arch::TrunkOptions& options,
-                                            Parallel& parallel, std::function<Result<double>()> layer);
+// counting: called before the first step that counts; one prompt or stream before it does not. Errors as the trunk's
+// and the experts'.
+Result<MeasuredSteps> measure_steps(const gguf::File& file, const arch::TrunkOptions& options, Parallel& parallel,
+                                    legs::RoutedExperts& experts, bool decode, std::uint32_t prompt_rows,
+                                    FunctionRef<void()> counting);
 
 }  // namespace terrace::app

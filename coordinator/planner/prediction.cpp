@@ -81,8 +81,8 @@ class Layers {
     prediction_.dispatch = step.dispatch * n_layers;
     if (parts_ > 1) prediction_.hidden = prediction_.trunk + prediction_.dispatch + prediction_.layers - cycles();
     if (any_node_)
-      prediction_.whole =
-          (step.whole_over_terms - 1) * std::max(0.0, prediction_.layers + prediction_.dispatch - prediction_.hidden);
+      prediction_.whole = (step.whole_over_terms - 1) * (prediction_.layers + prediction_.dispatch -
+                                                         prediction_.hidden + (decode_ ? 0 : prediction_.trunk));
     prediction_.step =
         prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole - prediction_.hidden;
     prediction_.halves_pay = decode_ && any_node_ && prediction_.layers > prediction_.trunk + 2 * own_;

@@ -64,7 +64,8 @@ struct DiskMeasurement {
 struct StepMeasurement {
   double trunk = 0;     // of a whole step
   double dispatch = 0;  // of a layer
-  // A layer as it was measured whole, with batches as the plan would cut them, over what the terms say; 1: as they say.
+  // Measured whole, with batches and parts as the plan would cut them, over what the terms say: of decoding a step's
+  // layers, of a prompt its step. 1: as they say.
   double whole_over_terms = 1;
 };
 

@@ -69,7 +69,7 @@ ordered_json step_json(const StepPrediction& step, const Measurements& measured)
 ordered_json step_inputs(const StepMeasurement& step) {
   return {{"trunk_ms", step.trunk * kMilli},
           {"dispatch_us", step.dispatch * kMicro},
-          {"layer_whole_over_terms", step.whole_over_terms}};
+          {"whole_over_terms", step.whole_over_terms}};
 }
 
 ordered_json inputs_json(const OutlookInput& input) {
