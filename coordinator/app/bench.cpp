@@ -142,10 +142,10 @@ struct Run {
       return std::nullopt;
     return predicted->prompt;
   }
-  // Whether the test's steps run as two halves.
-  bool in_halves(const BenchResult& r) const {
+  // In how many parts the test's steps run.
+  std::size_t parts(const BenchResult& r) const {
     const std::size_t rows = r.test.n_gen != 0 ? 1 : std::min<std::size_t>(r.test.n_prompt, batch);
-    return arch::in_halves(engine.made_of().trunk, r.test.n_gen != 0, rows, engine.dispatcher().computes_elsewhere());
+    return arch::step_parts(engine.made_of().trunk, r.test.n_gen != 0, rows, engine.dispatcher().computes_elsewhere());
   }
   std::vector<PromptLimit> limits(const BenchResult& r) const {
     return predicted ? prompt_limits(r, engine.board().report(), *predicted) : std::vector<PromptLimit>();
@@ -180,7 +180,7 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
     if (const auto predicted = run.prediction(r)) row["predicted_tokens_per_second"] = *predicted;
     row["predicted_at"] = run.predicted->date;
   }
-  row["overlap"] = run.in_halves(r) ? "halves" : "whole";
+  row["parts"] = run.parts(r);
   if (const auto limits = run.limits(r); !limits.empty()) {
     row["prompt_limits"] = to_json(limits);
     row["share_of_least_limit"] = r.tokens_per_second / std::max(least(limits)->tokens_per_second, 1e-9);
@@ -208,7 +208,7 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
                   r.tokens_per_second, r.tokens_per_second / std::max(*predicted, 1e-9));
   }
   for (const BenchResult& r : results)
-    if (run.in_halves(r)) print_out("\n{}: steps run as two halves\n", r.test.name());
+    if (run.parts(r) > 1) print_out("\n{}: steps run in {} parts\n", r.test.name(), run.parts(r));
   bool heading = false;
   for (const BenchResult& r : results)
     if (const auto limits = run.limits(r); !limits.empty()) {

@@ -65,15 +65,16 @@ std::string overlap_note(const arch::TrunkOptions& trunk) {
   if (trunk.on_card) return "every step runs whole: the trunk is on the card";
   switch (trunk.overlap) {
     case arch::Overlap::kOn:
-      return "every step of two rows and more runs as two halves (--overlap on)";
+      return fmt::format("every step runs in parts of its rows, a prompt's in up to {} (--overlap on)",
+                         trunk.prompt_parts);
     case arch::Overlap::kOff:
       return "every step runs whole (--overlap off)";
     case arch::Overlap::kAuto:
       break;
   }
-  return fmt::format("prompts of {} rows and more run as two halves, steps of several streams {}",
-                     2 * arch::kLeastPromptPart,
-                     trunk.decode_in_halves ? "too, for the plan says that it pays" : "whole");
+  return fmt::format("prompts of {} rows and more run in parts, up to {}, steps of several streams {}",
+                     2 * arch::kLeastPromptPart, trunk.prompt_parts,
+                     trunk.decode_in_halves ? "in two, for the plan says that it pays" : "whole");
 }
 
 // Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
@@ -309,6 +310,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   TERRACE_ASSIGN_OR_RETURN(transport, open_link(options.link));
   TERRACE_ASSIGN_OR_RETURN(session_options, app::session_options(options, coordinator_name(), cpus.waiting));
   session_options.decode = std::make_shared<transport::DecodeActivity>();
+  session_options.parallel = pool.get();
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();

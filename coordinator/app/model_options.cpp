@@ -88,11 +88,10 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
       .range(0, 1)
       .value_name("FRACTION")
       .default_text("1/4096");
-  table.add_choice(
-      "overlap", &options->overlap,
-      {{"auto", arch::Overlap::kAuto}, {"on", arch::Overlap::kOn}, {"off", arch::Overlap::kOff}},
-      "take a step's rows as two halves, one computed here while nodes have the other; the result does not "
-      "depend on it");
+  table.add_choice("overlap", &options->overlap,
+                   {{"auto", arch::Overlap::kAuto}, {"on", arch::Overlap::kOn}, {"off", arch::Overlap::kOff}},
+                   "take a step's rows in parts, one computed here while nodes have the others; the result does not "
+                   "depend on it");
   table
       .add("ram", &options->ram,
            "memory for this machine's part; more than there is: weights are read from the file again and again")

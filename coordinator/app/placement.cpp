@@ -118,7 +118,10 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   arch::TrunkOptions trunk = trunk_options(options, experts);
   if (!options.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(const auto stated, planner::read_prediction(options.plan));
-    trunk.decode_in_halves = stated && stated->decode_halves_pay;
+    if (stated) {
+      trunk.decode_in_halves = stated->decode_halves_pay;
+      trunk.prompt_parts = stated->prompt_parts;
+    }
   }
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());

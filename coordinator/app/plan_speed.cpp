@@ -70,7 +70,7 @@ void explain_step(const char* what, const ProbeResult& probe, const StepPredicti
   print_out(
       "\n{}: a step of {:.3f} ms = trunk {:.3f} + dispatching {:.3f} + layers {:.3f} + beyond the terms {:.3f}{}\n",
       what, ms(step.step), ms(step.trunk), ms(step.dispatch), ms(step.layers), ms(step.whole),
-      step.hidden > 0 ? fmt::format(" - hidden by the other half {:.3f}", ms(step.hidden)) : "");
+      step.parts > 1 ? fmt::format(" - hidden, in {} parts, {:.3f}", step.parts, ms(step.hidden)) : "");
   print_out("  a layer, means\n");
   print_out("  {:<{}}  {:>7}  {:>8}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>6}\n", "leg", width, "experts",
             "rows", "compute us", "trip us", "bytes out", "back", "wire us", "read us", "last");
@@ -103,8 +103,8 @@ void explain_measurements(const ProbeResult& probe) {
       print_out("  {:<{}}  round trip {:.1f} us, batches {}, weights {}\n", leg.name, width, us(leg.round_trip),
                 rate_text(leg.bytes_per_second), rate_text(leg.weights_per_second));
   print_out("  a further node with a batch: {:.1f} us a layer\n", us(m.fan_out));
-  print_out("  a layer measured whole, over its terms: decode {:.3f}, prompt {:.3f}\n", m.decode.whole_over_terms,
-            m.prompt.whole_over_terms);
+  print_out("  measured whole, over the terms: a decode step's layers {:.3f}, a prompt's step {:.3f}\n",
+            m.decode.whole_over_terms, m.prompt.whole_over_terms);
   print_out("  the model's file, reads of {}:", format_size(probe.disk.read_bytes));
   for (const DiskRate& rate : probe.disk.rates)
     print_out(" {} {} at a time {};", rate.direct ? "direct" : "buffered", rate.depth,

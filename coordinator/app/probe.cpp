@@ -40,37 +40,55 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
   return room;
 }
 
-// The layer's share that is measured whole: the first one's, which is that of all layers in most plans.
-Status measure_whole(ProbeLegs& legs, const planner::ModelNumbers& model, bool decode, planner::Measurements& measured,
-                     std::vector<std::string>& notes) {
-  if (measured.legs.size() < 2) return {};
-  planner::ModelNumbers sample = model;  // each kind once, as it is measured
-  sample.prompt_in_halves = false;       // as it is measured
-  sample.kind_of_layer.clear();
-  sample.owned_of_layer.assign(model.kinds.size(), model.owned_of_layer.front());
-  for (std::uint32_t kind = 0; kind < model.kinds.size(); ++kind) sample.kind_of_layer.push_back(kind);
-  const planner::Places places(measured.legs.size(), planner::Place::kItself);
-  const auto terms =
-      decode ? planner::predict_decode(sample, measured, places) : planner::predict_prompt(sample, measured, places);
-  const auto whole =
-      legs.measure_layer(decode ? 1 : model.prompt_rows, model.top_k, std::span(model.owned_of_layer.front()));
-  if (!whole.ok()) {
-    if (whole.error().code() != ErrorCode::kRefused) return whole.error();
-    notes.push_back(fmt::format("a {} layer was not measured whole: {}; the prediction is the sum of its terms",
-                                decode ? "decode" : "prompt", whole.error().text()));
+// Steps of the model's own trunk over the probe's experts, with the first layer's share, which is that of all layers in
+// most plans. Of decoding it also says what the trunk takes between layers of experts.
+class WholeSteps {
+ public:
+  WholeSteps(const gguf::File& file, const arch::TrunkOptions& trunk, Parallel& parallel, ProbeLegs& legs,
+             const planner::ModelNumbers& model)
+      : file_(file), trunk_(trunk), parallel_(parallel), legs_(legs), model_(model) {
+    model_.owned_of_layer.assign(model_.kind_of_layer.size(), model_.owned_of_layer.front());
+  }
+
+  Status measure(bool decode, planner::Measurements& measured, std::vector<std::string>& notes) {
+    if (measured.legs.size() < 2 && !decode) return {};
+    const char* const what = decode ? "decode" : "prompt";
+    const auto& owned = model_.owned_of_layer.front();
+    if (const Status enough = legs_.check_layers(decode ? 1 : model_.prompt_rows, model_.top_k, owned); !enough.ok()) {
+      notes.push_back(fmt::format("a {} step was not measured whole: {}; the prediction is the sum of its terms", what,
+                                  enough.error().text()));
+      return {};
+    }
+    const planner::Places places(measured.legs.size(), planner::Place::kItself);
+    const auto terms =
+        decode ? planner::predict_decode(model_, measured, places) : planner::predict_prompt(model_, measured, places);
+    trunk_.prompt_parts = std::max(terms.parts, 2u);
+    ProbeLegs::Layers layers(legs_, model_.top_k, owned);
+    TERRACE_ASSIGN_OR_RETURN(const MeasuredSteps steps, measure_steps(file_, trunk_, parallel_, layers, decode,
+                                                                      model_.prompt_rows, [&] { layers.restart(); }));
+    const double step = (steps.seconds - layers.drawing()) / steps.n;
+    if (decode) measured.decode.trunk = std::max(0.0, (steps.seconds - layers.inside()) / steps.n);
+    if (measured.legs.size() < 2) return {};
+    const double seen = decode ? step - measured.decode.trunk : step;
+    const double said = decode ? terms.layers + terms.dispatch : terms.step;
+    if (said <= 0) return {};
+    const double ratio = seen / said;
+    (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
+    if (ratio < 0.75 || ratio > 1.33)
+      notes.push_back(
+          fmt::format("a {} measured whole took {:.2f} of the sum of its terms: other programs run, or legs "
+                      "share more than cores; cases with another share are less certain",
+                      decode ? "decode step's layers" : "prompt's step", ratio));
     return {};
   }
-  const double by_terms = (terms.layers + terms.dispatch) / static_cast<double>(model.kinds.size());
-  if (by_terms <= 0) return {};
-  const double ratio = *whole / by_terms;
-  (decode ? measured.decode : measured.prompt).whole_over_terms = ratio;
-  if (ratio < 0.75 || ratio > 1.33)
-    notes.push_back(
-        fmt::format("a {} layer measured whole took {:.2f} of the sum of its terms: other programs run, or "
-                    "legs share more than cores; cases with another share are less certain",
-                    decode ? "decode" : "prompt", ratio));
-  return {};
-}
+
+ private:
+  const gguf::File& file_;
+  arch::TrunkOptions trunk_;
+  Parallel& parallel_;
+  ProbeLegs& legs_;
+  planner::ModelNumbers model_;  // with that share in every layer
+};
 
 std::string probe_name() { return fmt::format("probe of pid {}", getpid()); }
 
@@ -118,15 +136,18 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
       const std::unique_ptr<ProbeModel> model,
       ProbeModel::make({placement.experts, placement.share, placement.kernels, memory.value}, ops, *pool));
   result.model = numbers_of(placement, *model, trunk.prompt_rows);
-  result.model.prompt_in_halves = arch::in_halves(placement.trunk, false, trunk.prompt_rows, true);
+  arch::TrunkOptions most_parts = placement.trunk;
+  most_parts.prompt_parts = legs::kMostLayersOpen;
+  result.model.prompt_parts = static_cast<std::uint32_t>(arch::step_parts(most_parts, false, trunk.prompt_rows, true));
   for (std::size_t i = 0; i < model->owners().n_legs(); ++i) result.leg_bytes.push_back(model->leg_bytes(i));
 
   // As a run opens its sessions (Engine).
   TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Transport> transport, open_link(options.link));
-  TERRACE_ASSIGN_OR_RETURN(const legs::NodeSessionOptions session,
-                           session_options(options, probe_name(), cpus.waiting));
+  TERRACE_ASSIGN_OR_RETURN(legs::NodeSessionOptions session, session_options(options, probe_name(), cpus.waiting));
+  session.parallel = pool.get();
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ProbeLegs> legs,
-                           ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls), session));
+                           ProbeLegs::open(*model, *pool, ops, *transport, std::move(placement.controls), session,
+                                           trunk.decode / static_cast<double>(result.model.kind_of_layer.size())));
   // After every thread that is started for the sessions: those must not inherit it.
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, pool->pin_caller());
   notes.print("probing {}", model->owners().n_legs() == 1 ? "this machine" : "this machine, its nodes and their links");
@@ -138,8 +159,9 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   const std::uint32_t top_k = result.model.top_k;
   TERRACE_ASSIGN_OR_RETURN(measured.decode.dispatch, legs->measure_dispatch(1, top_k));
   TERRACE_ASSIGN_OR_RETURN(measured.prompt.dispatch, legs->measure_dispatch(result.model.prompt_rows, top_k));
-  for (const bool decode : {true, false})
-    TERRACE_RETURN_IF_ERROR(measure_whole(*legs, result.model, decode, measured, result.notes));
+  WholeSteps whole(file, placement.trunk, *pool, *legs, result.model);
+  TERRACE_RETURN_IF_ERROR(whole.measure(true, measured, result.notes));
+  TERRACE_RETURN_IF_ERROR(whole.measure(false, measured, result.notes));
   note_caches(*model, *legs, placement, result.notes);
   return result;
 }

@@ -34,20 +34,21 @@ struct ProbeLegs::Batch {
 };
 
 ProbeLegs::ProbeLegs(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
-                     const legs::NodeSessionOptions& options)
+                     const legs::NodeSessionOptions& options, double trunk_between)
     : model_(model),
       pool_(pool),
       options_(options),
       host_(std::make_unique<legs::HostLeg>(model.owners(), model.session_model().lookup, model.kernels(), pool, ops)),
-      top_k_(model.session_model().manifest.top_k) {}
+      top_k_(model.session_model().manifest.top_k),
+      trunk_between_(trunk_between) {}
 
 ProbeLegs::~ProbeLegs() = default;
 
 Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool& pool, const kernels::Ops& ops,
                                                    transport::Transport& transport,
                                                    std::vector<std::unique_ptr<legs::NodeControl>> controls,
-                                                   const legs::NodeSessionOptions& options) {
-  std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options));
+                                                   const legs::NodeSessionOptions& options, double trunk_between) {
+  std::unique_ptr<ProbeLegs> probe(new ProbeLegs(model, pool, ops, options, trunk_between));
   legs::NodeSessionOptions session = options;
   session.probe = true;
   session.batch_timeout = session.stall_timeout = kLongestBatch;
@@ -78,8 +79,27 @@ Status ProbeLegs::check_time(std::size_t i) {
                   leg(i).name(), kTimeLimit.count()));
 }
 
+// Layers of a decode step have the trunk between them: meanwhile this machine's threads compute, while a node's have
+// gone to sleep, and its processors and links with them. Batches one upon the other find all awake and are too fast.
+void ProbeLegs::keep_pace(std::uint32_t rows) {
+  if (rows != 1) return;
+  const auto end = std::chrono::steady_clock::now() + trunk_between_;
+  pool_.run(pool_.n_workers(), [&](std::size_t, std::size_t) {
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  });
+}
+
+// Of a batch: experts follow each other, so that no cache has seen those of a row lately which would be in memory alone
+// in a run. Where the probe has as many as the run, a row takes some from anywhere, as the run's rows do: what of them
+// a cache keeps then, it keeps in the run.
+void ProbeLegs::choose_first(std::size_t leg, std::uint32_t rows) {
+  if (rows == 1 && model_.has_whole_share(leg)) next_[leg] = static_cast<std::uint32_t>(random_() % model_.count(leg));
+}
+
 ProbeLegs::Batch ProbeLegs::make_batch(std::size_t leg, std::size_t kind, std::uint32_t rows, std::uint32_t experts) {
   Batch made;
+  choose_first(leg, rows);
   const std::uint32_t n = model_.count(leg);
   std::vector<std::uint16_t> ids;
   for (std::uint32_t i = 0; i < experts; ++i)
@@ -109,6 +129,7 @@ Result<ProbeLegs::Time> ProbeLegs::run(std::size_t i, std::size_t kind, std::uin
   made.batch.ranges = made.ranges;
   const kernels::SumsView sums{sums_.data(), model_.shape(kind).d_model, model_.shift()};
   const std::uint64_t before = i == 0 ? leg(i).counters().wait_us : leg(i).counters().compute_us;
+  keep_pace(rows);
   const auto begin = std::chrono::steady_clock::now();
   TERRACE_ASSIGN_OR_RETURN(const legs::Ticket ticket, leg(i).submit(made.batch));
   Time time;
@@ -131,6 +152,7 @@ Result<std::vector<ProbeLegs::Time>> ProbeLegs::run_all(std::size_t kind, std::u
   std::vector<legs::Ticket> tickets(n_legs());
   for (std::size_t i = 0; i < n_legs(); ++i) made.push_back(make_batch(i, kind, rows, experts[i]));
   const kernels::SumsView sums{sums_.data(), model_.shape(kind).d_model, model_.shift()};
+  keep_pace(rows);
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t k = 1; k <= n_legs(); ++k) {
     const std::size_t i = k % n_legs();
@@ -282,7 +304,7 @@ Result<double> ProbeLegs::measure_fan_out() {
 }
 
 // Each row's top_k of sum(owned) experts, as the probe's experts of the legs that own them.
-void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned, bool new_layer) {
   std::vector<std::uint16_t> leg_of;
   std::vector<std::uint32_t> index_of;
   for (std::size_t i = 0; i < owned.size(); ++i)
@@ -293,20 +315,22 @@ void ProbeLegs::draw(std::uint32_t rows, std::uint32_t top_k, std::span<const st
   std::vector<std::uint32_t> all(leg_of.size());
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::uint32_t> taken(owned.size());
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    choose_first(i, rows);
+    if (rows > 1 && new_layer) next_[i] = (next_[i] + owned[i]) % model_.count(i);
+  }
   drawn_.clear();
   for (std::uint32_t row = 0; row < rows; ++row) {
     std::fill(taken.begin(), taken.end(), 0);
     for (std::uint32_t k = 0; k < top_k; ++k) {
       std::swap(all[k], all[k + random_() % (all.size() - k)]);
       const std::size_t i = leg_of[all[k]];
-      // One row: the next ones in turn, so that a cache has not seen them lately. Several: the layer's own.
+      // One row: the next ones in turn. Several: the layer's own.
       const std::uint32_t expert = rows == 1 ? next_[i] + taken[i]++ : next_[i] + index_of[all[k]];
       drawn_.push_back(static_cast<std::uint16_t>(model_.first(i) + expert % model_.count(i)));
     }
     for (std::size_t i = 0; i < owned.size() && rows == 1; ++i) next_[i] = (next_[i] + taken[i]) % model_.count(i);
   }
-  if (rows == 1) return;
-  for (std::size_t i = 0; i < owned.size(); ++i) next_[i] = (next_[i] + owned[i]) % model_.count(i);
 }
 
 Result<double> ProbeLegs::run_layer(std::size_t kind, std::uint32_t rows, std::uint32_t top_k) {
@@ -332,7 +356,7 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   std::vector<std::uint32_t> owned(n_legs(), 0);
   owned[0] = std::max(top_k, rows == 1 ? top_k : model_.count(0));
   TERRACE_ASSIGN_OR_RETURN(const Pair2 times, medians<2>(kLayerRepeats, [&]() -> Result<Pair2> {
-                             draw(rows, top_k, owned);
+                             draw(rows, top_k, owned, true);
                              const std::uint64_t before = host_->counters().wait_us;
                              TERRACE_ASSIGN_OR_RETURN(const double total, run_layer(0, rows, top_k));
                              return Pair2{total - micro(host_->counters().wait_us - before), total};
@@ -340,19 +364,40 @@ Result<double> ProbeLegs::measure_dispatch(std::uint32_t rows, std::uint32_t top
   return std::max(times[0], 0.0);
 }
 
-Result<double> ProbeLegs::measure_layer(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
+Status ProbeLegs::check_layers(std::uint32_t rows, std::uint32_t top_k, std::span<const std::uint32_t> owned) {
   for (std::size_t i = 0; i < owned.size(); ++i)
     if (model_.count(i) < (rows == 1 ? std::min(owned[i], top_k) : owned[i]))
       return Error(ErrorCode::kRefused, fmt::format("{}: too few of the probe's experts for a layer", leg(i).name()));
-  double sum = 0;
-  std::size_t n = 0;
+  return {};
+}
+
+// The parts of a step take a layer's experts one after the other.
+Status ProbeLegs::Layers::submit(const legs::RoutedRows& routed) {
+  TERRACE_RETURN_IF_ERROR(legs_.check_time(legs_.n_legs() - 1));
   const auto begin = std::chrono::steady_clock::now();
-  for (; n < kLayerRepeats.least + 1 || (n < kLayerRepeats.most && seconds_since(begin) < 0.5); ++n) {
-    draw(rows, top_k, owned);
-    TERRACE_ASSIGN_OR_RETURN(const double seconds, run_layer(n % model_.n_kinds(), rows, top_k));
-    if (n > 0) sum += seconds;
-  }
-  return sum / static_cast<double>(n - 1);
+  const std::uint32_t kind = legs_.model_.kind_of_layer(routed.layer);
+  legs_.draw(routed.n_rows, top_k_, owned_, routed.layer != layer_);
+  layer_ = routed.layer;
+  Drawn& drawn = drawn_[n_submitted_++ % drawn_.size()];
+  std::swap(drawn.experts, legs_.drawn_);
+  drawn.weights.assign(drawn.experts.size(), legs_.model_.weight(kind));
+  legs::RoutedRows probed = routed;
+  probed.layer = kind;
+  probed.rows = legs_.model_.plain_rows();
+  probed.experts = drawn.experts.data();
+  probed.weights = drawn.weights.data();
+  drawing_ += seconds_since(begin);
+  const Status submitted = legs_.dispatcher_->submit(probed);
+  inside_ += seconds_since(begin);
+  return submitted;
+}
+
+Status ProbeLegs::Layers::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Status collected = legs_.dispatcher_->collect(sums, failed);
+  std::fill(failed.begin(), failed.end(), std::uint8_t{0});  // experts of no model
+  inside_ += seconds_since(begin);
+  return collected;
 }
 
 }  // namespace terrace::app

@@ -78,6 +78,7 @@ void ProbeModel::cut_experts(const ProbeModelInput& input) {
     const std::uint64_t least = std::max<std::uint64_t>(top_k, in_a_layer);
     const std::uint64_t n = std::clamp<std::uint64_t>(std::max(wanted, least), 1, std::min(most, most_of_all));
     first_.push_back(first_.back() + static_cast<std::uint32_t>(n));
+    whole_share_.push_back(n >= own);
   }
   const std::uint32_t n_experts = first_.back();
   manifest_.n_experts = n_experts;

@@ -42,6 +42,8 @@ class ProbeModel {
   // A leg's experts of each kind: [first, first + count).
   std::uint32_t first(std::size_t leg) const { return first_[leg]; }
   std::uint32_t count(std::size_t leg) const { return first_[leg + 1] - first_[leg]; }
+  // It has as many as the leg's own share.
+  bool has_whole_share(std::size_t leg) const { return whole_share_[leg]; }
   std::uint64_t leg_bytes(std::size_t leg) const { return count(leg) * slab_bytes_of_all_kinds_; }
   const legs::SessionModel& session_model() const { return *session_model_; }
   int shift() const { return manifest_.shift; }
@@ -66,6 +68,7 @@ class ProbeModel {
   std::vector<kernels::ExpertKernels> kernels_;
   std::vector<std::uint32_t> kind_of_layer_;  // [n_layers]
   std::vector<std::uint32_t> first_;          // [legs + 1]
+  std::vector<bool> whole_share_;             // [legs]
   std::uint64_t slab_bytes_of_all_kinds_ = 0;
   std::optional<legs::OwnerTable> owners_;
   std::optional<Pages> host_slabs_;                     // [kinds][experts of the host], each at a multiple of 64

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "coordinator/app/bench_run.h"
 #include "coordinator/app/open_stream.h"
@@ -19,6 +20,15 @@ class NoExperts final : public legs::RoutedExperts {
     return {};
   }
 };
+
+std::vector<std::int32_t> decode_tokens(const arch::Trunk& trunk, std::uint32_t steps) {
+  return bench_tokens({.depth = 0, .n_prompt = 0, .n_gen = std::min(steps, trunk.context())}, trunk.info().vocabulary);
+}
+
+std::vector<std::int32_t> prompt_tokens(const arch::Trunk& trunk) {
+  return bench_tokens({.depth = 0, .n_prompt = std::min(kTrunkPromptTokens, trunk.context()), .n_gen = 0},
+                      trunk.info().vocabulary);
+}
 
 // Seconds a step.
 Result<std::array<double, 1>> time_a_step(arch::Trunk& trunk, std::span<const std::int32_t> tokens, std::size_t batch) {
@@ -40,11 +50,8 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
                                  Parallel& parallel) {
   NoExperts experts;
   TERRACE_ASSIGN_OR_RETURN(const auto trunk, arch::make_trunk(file, options, experts, parallel));
-  const std::uint32_t vocabulary = trunk->info().vocabulary;
-  const std::vector<std::int32_t> decode =
-      bench_tokens({.depth = 0, .n_prompt = 0, .n_gen = std::min(kTrunkDecodeSteps, trunk->context())}, vocabulary);
-  const std::vector<std::int32_t> prompt =
-      bench_tokens({.depth = 0, .n_prompt = std::min(kTrunkPromptTokens, trunk->context()), .n_gen = 0}, vocabulary);
+  const std::vector<std::int32_t> decode = decode_tokens(*trunk, kTrunkDecodeSteps);
+  const std::vector<std::int32_t> prompt = prompt_tokens(*trunk);
   const Repeats repeats{.least = 3, .most = 50, .time = std::chrono::duration<double>(0.4)};
   TrunkTimes times;
   times.prompt_rows = static_cast<std::uint32_t>(std::min<std::size_t>({batch, trunk->max_rows(), prompt.size()}));
@@ -54,6 +61,27 @@ Result<TrunkTimes> measure_trunk(const gguf::File& file, const arch::TrunkOption
   times.decode = one[0];
   times.prompt = many[0];
   return times;
+}
+
+Result<MeasuredSteps> measure_steps(const gguf::File& file, const arch::TrunkOptions& options, Parallel& parallel,
+                                    legs::RoutedExperts& experts, bool decode, std::uint32_t prompt_rows,
+                                    FunctionRef<void()> counting) {
+  constexpr double kTime = 1;
+  TERRACE_ASSIGN_OR_RETURN(const auto trunk, arch::make_trunk(file, options, experts, parallel));
+  const std::vector<std::int32_t> tokens = decode ? decode_tokens(*trunk, kWholeDecodeSteps) : prompt_tokens(*trunk);
+  const std::size_t batch = decode ? 1 : prompt_rows;
+  TERRACE_ASSIGN_OR_RETURN(const auto warm_up, time_a_step(*trunk, tokens, batch));
+  (void)warm_up;
+  counting();
+  MeasuredSteps steps;
+  const auto begin = std::chrono::steady_clock::now();
+  while (steps.n == 0 || seconds_since(begin) < kTime) {
+    TERRACE_ASSIGN_OR_RETURN(const auto one, time_a_step(*trunk, tokens, batch));
+    const auto n = static_cast<double>((tokens.size() + batch - 1) / batch);
+    steps.seconds += n * one[0];
+    steps.n += n;
+  }
+  return steps;
 }
 
 }  // namespace terrace::app

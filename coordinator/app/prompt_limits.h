@@ -13,13 +13,17 @@
 
 namespace terrace::app {
 
+// The limit of what is done one after the other: the trunk and the host leg have the same threads.
+inline constexpr const char* kTrunkAndHost = "trunk and host";
+
 struct PromptLimit {
-  std::string of;  // "trunk", a leg's name, "box1:9000 (its link)"
+  std::string of;  // "trunk", a leg's name, "box1:9000 (its link)", kTrunkAndHost
   double tokens_per_second = 0;
 };
 
 // The trunk alone and each link's rate are the plan's measurements; the bytes on the links and how long each leg's own
-// kernels took, by its own clock, are what the run counted. Empty: the test is no prompt.
+// kernels took, by its own clock, are what the run counted: other legs on a leg's cores are in it. Empty: the test is
+// no prompt.
 std::vector<PromptLimit> prompt_limits(const BenchResult& result, std::span<const legs::LegReport> legs,
                                        const planner::StatedPrediction& plan);
 // The least of them; null of none.

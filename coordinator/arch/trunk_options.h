@@ -1,6 +1,7 @@
 // What a trunk is made with besides the file; the same for every architecture.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,8 +14,8 @@
 
 namespace terrace::arch {
 
-// Whether a step's rows go through the layers as two halves, so that one's trunk is computed while the experts of the
-// other are (docs/adr/0025). The bits are the same.
+// Whether a step's rows go through the layers in parts, so that one's trunk is computed while the experts of others are
+// (docs/adr/0025). The bits are the same.
 enum class Overlap : std::uint8_t {
   kAuto,  // by the rule
   kOn,    // every step of two rows and more
@@ -26,6 +27,10 @@ inline const char* name(Overlap overlap) { return kOverlapNames[static_cast<std:
 // Rows of half a prompt at the least, by the rule: so many share each reading of the trunk's weights and of a chosen
 // expert's that a second one is paid by what it hides. Kernels take rows in tiles of at most 16.
 inline constexpr std::size_t kLeastPromptPart = 32;
+// The same where there are more than two parts: each reads them once more, and hides less than the second one did.
+inline constexpr std::size_t kLeastFurtherPart = 64;
+// Parts of a step that decodes several streams, where it has any: more read the trunk's weights again for little.
+inline constexpr std::uint32_t kDecodeParts = 2;
 
 struct TrunkOptions {
   std::uint32_t context = 0;  // positions a stream can hold; 0: the model's own, which is also the most
@@ -34,6 +39,7 @@ struct TrunkOptions {
   std::uint32_t max_streams = 1;
   Overlap overlap = Overlap::kAuto;
   bool decode_in_halves = false;    // what the rule says of steps that decode: a plan has found that it pays
+  std::uint32_t prompt_parts = 2;   // of a prompt's step at the most, 2..legs::kMostLayersOpen: a plan may say more
   std::uint64_t cache_bytes = 0;    // keys and values of all streams, in whole blocks; 0: what the machine gives
   std::optional<kernels::Isa> isa;  // exactly this one (flag --isa), else the widest of each kernel
   kernels::Activations activations = kernels::Activations::kQuantised;
@@ -46,12 +52,16 @@ struct TrunkOptions {
   std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
 };
 
-// Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts. On a card none does.
-inline bool in_halves(const TrunkOptions& options, bool decode, std::size_t n_rows, bool elsewhere) {
-  if (options.on_card) return false;
-  if (options.overlap != Overlap::kAuto) return options.overlap == Overlap::kOn && n_rows > 1;
-  if (!elsewhere) return false;
-  return decode ? options.decode_in_halves && n_rows > 1 : n_rows >= 2 * kLeastPromptPart;
+// In how many parts a step of so many rows goes; 1: whole. elsewhere: nodes compute some of its experts. On a card none
+// has parts.
+inline std::size_t step_parts(const TrunkOptions& options, bool decode, std::size_t n_rows, bool elsewhere) {
+  const std::size_t most =
+      std::min<std::size_t>(decode ? kDecodeParts : options.prompt_parts, std::max<std::size_t>(n_rows, 1));
+  if (options.on_card || options.overlap == Overlap::kOff) return 1;
+  if (options.overlap == Overlap::kOn) return most;
+  if (!elsewhere || (decode && !options.decode_in_halves)) return 1;
+  if (decode) return most;
+  return n_rows < 2 * kLeastPromptPart ? 1 : std::clamp<std::size_t>(n_rows / kLeastFurtherPart, 2, most);
 }
 
 }  // namespace terrace::arch

@@ -277,9 +277,20 @@ Status Dispatcher::submit_to(std::size_t leg, Flight& flight) {
   return hand_out(leg, flight);
 }
 
-// A leg that has room for one batch at a time gets the younger flight's when the older one's has ended.
+// Whether an older flight's batch waits for the leg's room: it comes first, also where a smaller one would fit.
+bool Dispatcher::is_held_before(std::size_t leg, const Flight& flight) const {
+  for (std::size_t i = 0; i < n_flights_; ++i) {
+    const Flight& older = flights_[(oldest_ + i) % flights_.size()];
+    if (&older == &flight) return false;
+    if (older.work[leg].held) return true;
+  }
+  return false;
+}
+
+// A leg that has room for fewer batches gets a younger flight's when an older one's has ended.
 Status Dispatcher::hand_out(std::size_t leg, Flight& flight) {
   LegWork& work = flight.work[leg];
+  if (work.held = is_held_before(leg, flight); work.held) return {};
   LegBatch batch = batch_of(flight, leg);
   batch.pairs = work.pairs;
   auto ticket = work.leg->submit(batch);

@@ -2,8 +2,8 @@
 // legs' integer sums (docs/architecture.md, one layer of one step; failure). Placement cannot change a bit: sums are
 // integers, and of each row range of each leg's batch exactly one whole sum is added, the leg's or the backstop's.
 //
-// Two layers' batches may be under way, the halves of a step (RoutedExperts): each is a flight of its own, which ends
-// in the order in which it began. The backstop works for the older one first.
+// Several layers' batches may be under way, the parts of a step (RoutedExperts): each is a flight of its own, which
+// ends in the order in which it began. The backstop works for the oldest one first.
 //
 // A leg that is late, lost or wrong ends no step: its pairs are computed by the backstop. Only where that cannot read
 // the file either, or where there is none, does a step end with an error.
@@ -99,7 +99,7 @@ class Dispatcher final : public RoutedExperts {
     std::optional<Ticket> ticket;
     std::vector<std::uint8_t> open;  // [ranges] 1: its sum is missing. Legs by range, and those that failed
     std::size_t n_open = 0;
-    bool held = false;      // the leg had no room for it beside the older flight's batch
+    bool held = false;      // the leg had no room for it beside older flights' batches
     bool late = false;      // past its soft limit
     bool orphaned = false;  // the leg will not answer: the backstop's sum is the only one to come
     bool raced = false;     // the leg answered beside a hedge
@@ -142,12 +142,14 @@ class Dispatcher final : public RoutedExperts {
   LegBatch batch_of(const Flight& flight, std::size_t leg) const;
   Status submit_to(std::size_t leg, Flight& flight);
   Status hand_out(std::size_t leg, Flight& flight);
+  bool is_held_before(std::size_t leg, const Flight& flight) const;
   Status submit_held();
   bool must_skip(LegWork& work);
   void orphan(Flight& flight, LegWork& work, const Error& why);
   static void open_ranges(const Flight& flight, LegWork& work);
 
   // collect()
+  void clear(kernels::SumsView sums, std::uint32_t n_rows);
   Status collect_own(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
   Status collect_by_range(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);
   Status poll_legs(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed);

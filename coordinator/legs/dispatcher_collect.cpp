@@ -22,7 +22,7 @@ Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> faile
   Flight& flight = oldest();
   TERRACE_CHECK(sums.d_model == flight.d_model && failed.size() == flight.n_rows,
                 "sums of another shape than the rows");
-  std::fill_n(sums.data, flight.n_rows * sums.d_model, 0);
+  clear(sums, flight.n_rows);
   Status status = collect_own(flight, sums, failed);
   if (status.ok()) status = submit_held();  // own legs have room again
   if (status.ok()) status = collect_by_range(flight, sums, failed);
@@ -34,6 +34,15 @@ Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> faile
   if (!status.ok()) return end_step(status);
   give_backstop_work();
   return {};
+}
+
+// What one thread clears of a prompt is longer than all of them need.
+void Dispatcher::clear(kernels::SumsView sums, std::uint32_t n_rows) {
+  const auto clear_row = [&](std::size_t row, std::size_t) { std::fill_n(sums.row(row), sums.d_model, 0); };
+  if (n_rows >= kRowsToShare)
+    parallel_.run(n_rows, clear_row);
+  else
+    std::fill_n(sums.data, n_rows * sums.d_model, 0);
 }
 
 Status Dispatcher::audit(Flight& flight, kernels::SumsView sums, std::span<std::uint8_t> failed) {

@@ -34,6 +34,9 @@ struct RowRange {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
+// Rows whose sums are added or cleared by all threads: fewer are done before another one is awake.
+inline constexpr std::uint32_t kRowsToShare = 32;
+
 enum class Priority : std::uint8_t { kDecode, kPrompt };
 // What a leg gives for a batch (docs/numerics.md 5): a sum a row, or, for audits, each pair's own output.
 enum class ReplyForm : std::uint8_t { kSum, kSlots };

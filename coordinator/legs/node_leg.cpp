@@ -219,8 +219,8 @@ void NodeLeg::not_suspect() {
   if (state_ == LegState::kSuspect) state_ = LegState::kOk;
 }
 
-// That the reply is one that was asked for, to its last packed row: taking it cannot fail then.
-Status NodeLeg::check_reply(const OpenBatch& open, const wire::ReplyView& reply) const {
+// That the reply is one that was asked for, to its last packed row: taking it cannot fail then. Notes where rows begin.
+Status NodeLeg::check_reply(OpenBatch& open, const wire::ReplyView& reply) const {
   const std::uint32_t index = reply.info.range_index;
   if (reply.layer != open.layer || reply.epoch != open.epoch || reply.form != open.info.form)
     return Error(
@@ -246,6 +246,7 @@ Status NodeLeg::check_reply(const OpenBatch& open, const wire::ReplyView& reply)
     const auto bytes = wire::check_packed_row(packed, options_.limits.d_model);
     if (!bytes.ok())
       return bytes.error().in(fmt::format("its answer to row range {} of batch {}", index, open.sequence));
+    open.sums_begin[range.first + row] = static_cast<std::uint32_t>(packed.data() - reply.sums.data());
     packed = packed.subspan(*bytes);
   }
   return {};
@@ -355,12 +356,15 @@ Status NodeLeg::take(Ticket ticket, std::size_t range, kernels::SumsView sums, s
   TERRACE_CHECK(sums.d_model == options_.limits.d_model, "sums of another width than the node's rows");
   HeldReply& reply = open.replies[taken.travels_as];
   const wire::RowRange rows = open.ranges[taken.travels_as];
-  std::span<const std::byte> packed = reply.view.sums;
-  for (std::uint32_t i = 0; i < rows.count; ++i) {
+  const auto unpack = [&](std::size_t i, std::size_t) {
+    const std::size_t row = rows.first + i;
     // check_reply() has passed it.
-    const std::size_t used = wire::add_checked_row(packed, {sums.row(open.row_of[rows.first + i]), sums.d_model});
-    packed = packed.subspan(used);
-  }
+    wire::add_checked_row(reply.view.sums.subspan(open.sums_begin[row]), {sums.row(open.row_of[row]), sums.d_model});
+  };
+  if (options_.parallel != nullptr && rows.count >= kRowsToShare)
+    options_.parallel->run(rows.count, unpack);
+  else
+    Serial().run(rows.count, unpack);
   for (const std::uint16_t row : reply.view.failed_rows) failed[open.row_of[row]] = 1;
   taken.state = RangeState::kClosed;
   lane_of(open).lane->release(reply.bytes);

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/parallel.h"
 #include "common/threads/waiting.h"
 #include "common/wire/messages.h"
 #include "coordinator/legs/lane.h"
@@ -35,6 +36,9 @@ struct NodeLegOptions {
   std::chrono::milliseconds first_limit{2'000};
   Waiting waiting = Waiting::kBlock;            // collect()'s, for replies
   transport::DecodeActivity* decode = nullptr;  // borrowed: told of each decode batch; null: nobody asks
+  // Borrowed: who unpacks a prompt's sums. take() and collect() of kRowsToShare rows and more are then of the thread
+  // that may call its run(). null: the calling thread alone.
+  Parallel* parallel = nullptr;
 };
 
 struct OpenBatch;
@@ -98,7 +102,7 @@ class NodeLeg final : public Leg {
   OpenBatch* find_sent(const OpenLane& lane, std::uint64_t sequence) const;
   Result<bool> take_answer(OpenLane& lane, const wire::Frame& frame, std::span<const std::byte> bytes);
   Result<bool> take_reply(OpenBatch& open, const wire::Frame& frame, std::span<const std::byte> bytes);
-  Status check_reply(const OpenBatch& open, const wire::ReplyView& reply) const;
+  Status check_reply(OpenBatch& open, const wire::ReplyView& reply) const;
   void take_busy(OpenBatch& open, std::uint32_t expected_us);
   void answered_whole(OpenBatch& open);
   void not_suspect();

@@ -162,6 +162,7 @@ Status NodeSession::open_lanes(transport::Transport& transport) {
   options.batch_timeout = options_.batch_timeout;
   options.waiting = options_.waiting;
   options.decode = options_.decode.get();
+  options.parallel = options_.parallel;
   leg_ = std::make_unique<NodeLeg>(options, std::move(latency), std::move(bulk));
   return {};
 }

@@ -57,6 +57,7 @@ struct NodeSessionOptions {
   // null: this session has one for itself.
   std::shared_ptr<transport::DecodeActivity> decode{};
   std::chrono::microseconds busy_poll{0};  // of the latency lane
+  Parallel* parallel = nullptr;            // NodeLegOptions::parallel: the step's
 };
 
 // Bytes are those of slabs as the file has them.

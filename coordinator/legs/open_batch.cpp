@@ -80,6 +80,7 @@ void OpenBatch::fill(const LegBatch& batch, std::uint32_t d_model) {
   compact_pairs(batch);
   answered.assign(ranges.size(), 0);
   replies.assign(ranges.size(), {});
+  sums_begin.resize(row_of.size());
   n_answered = 0;
   compute_us = 0;
   refused.reset();

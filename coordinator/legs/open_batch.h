@@ -56,6 +56,7 @@ struct OpenBatch {
   std::vector<wire::RowRange> ranges;      // those that travel
   std::vector<std::uint32_t> range_pairs;  // [ranges] pairs of each
   std::vector<HeldReply> replies;          // [ranges]
+  std::vector<std::uint32_t> sums_begin;   // [info.n_rows] where a row's packed sums begin, once its reply is checked
   std::vector<std::uint8_t> answered;      // [ranges]
   std::size_t n_answered = 0;
   std::uint64_t compute_us = 0;               // as the replies say, so far

@@ -22,9 +22,9 @@ struct RoutedRows {
   Priority priority = Priority::kDecode;
 };
 
-// Layers that may be submitted before the first of them is collected: two halves of a step's rows follow each other
-// through the layers, so that the trunk computes for one while legs compute for the other.
-inline constexpr std::size_t kMostLayersOpen = 2;
+// Layers that may be submitted before the first of them is collected: the parts of a step's rows follow each other
+// through the layers, so that the trunk computes for one while legs compute for the others.
+inline constexpr std::size_t kMostLayersOpen = 4;
 
 // One owner thread. collect() ends the layer that was submitted first of those under way.
 class RoutedExperts {

@@ -15,6 +15,8 @@
 namespace terrace::planner {
 namespace {
 
+// Of a step, that a further part of a prompt must save: each has frames and a reading of weights of its own.
+constexpr double kLeastGain = 0.01;
 constexpr std::uint32_t kUsualWidth = 3;  // bytes of a packed sum in ordinary models (docs/wire.md 9)
 
 double section(double bytes) { return 16 + std::ceil(bytes / 16) * 16; }
@@ -37,7 +39,8 @@ double log_choose(double n, double k) { return std::lgamma(n + 1) - std::lgamma(
 // What one step's layers are predicted with.
 class Layers {
  public:
-  Layers(const ModelNumbers& model, const Measurements& measured, const Places& places, bool decode)
+  Layers(const ModelNumbers& model, const Measurements& measured, const Places& places, bool decode,
+         std::uint32_t parts = 1)
       : model_(model), measured_(measured), places_(places), decode_(decode) {
     TERRACE_CHECK(measured.legs.size() == places.size() && !places.empty() && places[0] == Place::kItself,
                   "a place for each leg, the host at itself");
@@ -49,8 +52,9 @@ class Layers {
       ++legs_of_machine_[at->second];
     }
     any_node_ = std::count(places_.begin(), places_.end(), Place::kItself) > 1;
-    halves_ = !decode && model.prompt_in_halves && any_node_;
-    rows_ = decode ? 1 : static_cast<double>(model.prompt_rows) / (halves_ ? 2 : 1);
+    prediction_.parts = any_node_ ? parts : 1;
+    parts_ = prediction_.parts;
+    rows_ = decode ? 1 : model.prompt_rows / parts_;
     prediction_.legs.resize(places.size());
   }
 
@@ -69,16 +73,17 @@ class Layers {
         };
         if (!for_each_draw(owned, model_.top_k, visit)) add(expected_counts(owned), n);
       } else {
-        add(std::vector<double>(owned.begin(), owned.end()), halves_ ? 2 * n : n);
+        add(std::vector<double>(owned.begin(), owned.end()), parts_ * n);
       }
     }
     const auto n_layers = static_cast<double>(model_.kind_of_layer.size());
     prediction_.trunk = step.trunk;
     prediction_.dispatch = step.dispatch * n_layers;
-    if (halves_) prediction_.hidden = prediction_.trunk + prediction_.dispatch + prediction_.layers - cycles();
+    if (parts_ > 1) prediction_.hidden = prediction_.trunk + prediction_.dispatch + prediction_.layers - cycles();
     if (any_node_)
-      prediction_.whole = (step.whole_over_terms - 1) *
-                          std::max(0.0, prediction_.layers - reading_ + prediction_.dispatch - prediction_.hidden);
+      prediction_.whole =
+          (step.whole_over_terms - 1) * std::max(0.0, prediction_.layers - reading_ + prediction_.dispatch -
+                                                          prediction_.hidden + (decode_ ? 0 : prediction_.trunk));
     prediction_.step =
         prediction_.trunk + prediction_.dispatch + prediction_.layers + prediction_.whole - prediction_.hidden;
     prediction_.halves_pay = decode_ && any_node_ && prediction_.layers > prediction_.trunk + 2 * own_;
@@ -89,20 +94,24 @@ class Layers {
   }
 
  private:
-  // Of all layers, with both halves of a step under way: as long as what is busiest takes for the two, or as one half
-  // takes from its trunk to its last leg.
+  // Of all layers, with every part of a step under way: as long as what is busiest takes for all of them, or as one
+  // part takes from its trunk to its last leg. And what is at the step's ends, where not every part is under way.
   double cycles() {
     const double here = 1.0 / static_cast<double>(model_.kind_of_layer.size());
-    const double trunk = measured_.prompt.trunk / 2 * here, dispatch = measured_.prompt.dispatch / 2;
-    double sum = 0, ours = 0;
-    for (const HalfLayer& half : half_layers_) {
-      const double serial = 2 * (trunk + dispatch + half.own);
-      const double cycle = std::max({serial, 2 * half.busiest_node, trunk + dispatch + half.time});
-      sum += half.n / 2 * cycle;
-      if (serial >= cycle) ours += half.n / 2 * cycle;
+    const double trunk = measured_.prompt.trunk / parts_ * here, dispatch = measured_.prompt.dispatch / parts_;
+    double sum = 0, ours = 0, ends = 0;
+    for (const PartLayer& part : part_layers_) {
+      const double serial = trunk + dispatch + part.own, slot = std::max(serial, part.busiest_node);
+      const double chain = trunk + dispatch + part.time, cycle = std::max(parts_ * slot, chain);
+      sum += part.n / parts_ * cycle;
+      if (parts_ * serial >= cycle) ours += part.n / parts_ * cycle;
+      // The busiest node waits for the first part to come and its last one's sums still travel; behind the last part's
+      // trunk only its legs' time is left, less the host's own of every part.
+      const double one_end = serial >= part.busiest_node ? std::max(0.0, part.time - parts_ * part.own) : chain - slot;
+      ends += part.n / parts_ * here * std::min(one_end, (parts_ - 1) * slot);
     }
     we_limit_ = 2 * ours >= sum;
-    return sum;
+    return sum + ends;
   }
 
   std::vector<double> expected_counts(std::span<const std::uint32_t> owned) const {
@@ -180,11 +189,11 @@ class Layers {
     prediction_.legs[leg_of_task[last]].limits += probability * time;
     const double own = leg_of_task.back() == 0 ? ends.back() : 0;
     own_ += probability * own;
-    if (!halves_) return;
+    if (parts_ <= 1) return;
     double busiest = 0;
     for (std::size_t i = 0; i < tasks.size(); ++i)
       if (leg_of_task[i] != 0) busiest = std::max({busiest, tasks[i].work, wires_[i].out, wires_[i].back});
-    half_layers_.push_back({.n = probability, .time = time, .own = own, .busiest_node = busiest});
+    part_layers_.push_back({.n = probability, .time = time, .own = own, .busiest_node = busiest});
   }
 
   LegTask node_task(std::size_t leg, const Load& load, double probability) {
@@ -267,20 +276,20 @@ class Layers {
   const Places& places_;
   const bool decode_;
   bool any_node_ = false;
-  bool halves_ = false;
-  double rows_ = 1;  // that go through a layer together
-  // Layers of one sort with half the rows; n counts both halves.
-  struct HalfLayer {
+  double parts_ = 1;  // of a prompt's step
+  double rows_ = 1;   // that go through a layer together
+  // Layers of one sort with a part's rows; n counts every part.
+  struct PartLayer {
     double n = 0, time = 0, own = 0, busiest_node = 0;
   };
   struct Wire {
     double out = 0, back = 0;
   };
-  std::vector<HalfLayer> half_layers_;
+  std::vector<PartLayer> part_layers_;
   std::vector<Wire> wires_;                   // [nodes] of the draw in hand
   double own_ = 0;                            // the host's computing, all layers
   double reading_ = 0;                        // what layers take longer for slabs that are read, all layers
-  bool we_limit_ = false;                     // halves: trunk and host are the busiest for most of the time
+  bool we_limit_ = false;                     // parts: trunk and host are the busiest for most of the time
   std::vector<std::size_t> machine_;          // [legs]
   std::vector<std::size_t> legs_of_machine_;  // [machines]
   std::size_t kind_ = 0;                      // of the layer in hand
@@ -379,7 +388,13 @@ StepPrediction predict_decode(const ModelNumbers& model, const Measurements& mea
 }
 
 StepPrediction predict_prompt(const ModelNumbers& model, const Measurements& measured, const Places& places) {
-  return Layers(model, measured, places, false).run();
+  // Whole is no choice of a run with nodes.
+  StepPrediction best = Layers(model, measured, places, false, std::min(model.prompt_parts, 2u)).run();
+  for (std::uint32_t parts = 3; parts <= model.prompt_parts; ++parts)
+    if (StepPrediction more = Layers(model, measured, places, false, parts).run();
+        more.step < (1 - kLeastGain) * best.step)
+      best = std::move(more);
+  return best;
 }
 
 }  // namespace terrace::planner

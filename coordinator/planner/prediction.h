@@ -64,7 +64,8 @@ struct DiskMeasurement {
 struct StepMeasurement {
   double trunk = 0;     // of a whole step
   double dispatch = 0;  // of a layer
-  // A layer as it was measured whole, with batches as the plan would cut them, over what the terms say; 1: as they say.
+  // Measured whole, with batches and parts as the plan would cut them, over what the terms say: of decoding a step's
+  // layers, of a prompt its step. 1: as they say.
   double whole_over_terms = 1;
 };
 
@@ -85,7 +86,7 @@ struct ModelNumbers {
   std::vector<std::vector<std::uint32_t>> owned_of_layer;  // [layers with experts][legs] experts that each leg owns
   std::uint32_t prompt_rows = 512;                         // of one step
   std::uint32_t range_rows = 256;                          // of a prompt batch's row range at a node
-  bool prompt_in_halves = false;                           // steps of a prompt that has nodes (docs/adr/0025)
+  std::uint32_t prompt_parts = 1;                          // of a prompt's step at the most, with nodes (docs/adr/0025)
 };
 // Of an owner table's layers that have experts.
 std::vector<std::uint32_t> owned_in_layer(const legs::OwnerTable& owners, std::uint32_t layer);
@@ -111,7 +112,8 @@ struct StepPrediction {
   double dispatch = 0;      // of it, all layers
   double layers = 0;        // of it, all layers: the last leg of each, and fan-out
   double whole = 0;         // of it: what layers took whole beyond the terms, may be negative
-  double hidden = 0;        // less: what one half of a prompt takes while the other half's legs compute
+  double hidden = 0;        // less: what a part of a prompt takes while the other parts' legs compute
+  std::uint32_t parts = 1;  // of a prompt's step: as many as take the least time, few rather than many
   bool halves_pay = false;  // decode: of several streams, as two halves
   double tokens_per_second = 0;
   std::vector<LegTerms> legs;

@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/gguf/text.h"
+#include "coordinator/legs/routed_experts.h"
 
 namespace terrace::planner {
 namespace {
@@ -46,6 +48,7 @@ ordered_json step_json(const StepPrediction& step, const Measurements& measured)
                         {"beyond_terms_ms", step.whole * kMilli},
                         {"hidden_ms", step.hidden * kMilli},
                         {"halves_pay", step.halves_pay},
+                        {"parts", step.parts},
                         {"legs", ordered_json::array()}};
   for (std::size_t i = 0; i < step.legs.size(); ++i) {
     const LegTerms& terms = step.legs[i];
@@ -66,7 +69,7 @@ ordered_json step_json(const StepPrediction& step, const Measurements& measured)
 ordered_json step_inputs(const StepMeasurement& step) {
   return {{"trunk_ms", step.trunk * kMilli},
           {"dispatch_us", step.dispatch * kMicro},
-          {"layer_whole_over_terms", step.whole_over_terms}};
+          {"whole_over_terms", step.whole_over_terms}};
 }
 
 ordered_json inputs_json(const OutlookInput& input) {
@@ -179,6 +182,12 @@ Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::p
   if (const json& decode = p["decode"]; decode.contains("halves_pay")) {
     if (!decode["halves_pay"].is_boolean()) return bad("halves_pay is no boolean");
     stated.decode_halves_pay = decode["halves_pay"].get<bool>();
+  }
+  // 1: without nodes that pay, or of an older plan; what a run with nodes does by itself stays.
+  if (const json& prompt = p["prompt"]; prompt.contains("parts")) {
+    if (!prompt["parts"].is_number_unsigned() || prompt["parts"] > legs::kMostLayersOpen)
+      return bad("parts is no number of parts of a prompt");
+    stated.prompt_parts = std::max(prompt["parts"].get<std::uint32_t>(), stated.prompt_parts);
   }
   if (!read_limits(p, stated)) return bad("no measurements");
   return std::optional(std::move(stated));

@@ -26,6 +26,7 @@ struct StatedPrediction {
   std::uint32_t prompt_rows = 0;  // of a step
   std::string decode_limited_by, prompt_limited_by;
   bool decode_halves_pay = false;  // steps of several streams
+  std::uint32_t prompt_parts = 2;  // of a prompt's step: 2..legs::kMostLayersOpen
   double prompt_trunk = 0;         // seconds of a step of prompt_rows rows without any expert
   std::vector<StatedLink> links;
 };

@@ -52,7 +52,7 @@ void expect_row(const ordered_json& row, bool decode) {
                      {"share_of_bandwidth", decode ? "number" : "null"},
                      {"wire_bytes_per_token", "number"},
                      {"legs", "array"},
-                     {"overlap", "string"},
+                     {"parts", "number"},
                      {"commit", "string"}});
   for (const auto& leg : row["legs"]) expect_leg_shape(leg);
 }

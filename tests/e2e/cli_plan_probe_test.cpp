@@ -81,7 +81,7 @@ TEST_F(PlanProbe, TwoNodes_PredictionIsInTheFile_BenchPrintsItBeside_NothingIsLe
   const Outcome said = run_terrace(
       with_model("plan", {"--node", a.address(), "--node", b.address(), "--probe", "--explain", "--out", file_}));
   for (const char* part : {"predicted from what was measured", "decode, empty context", "prompt of 32 tokens",
-                           "with one node lost", "a layer measured whole", "direct", "round trip"})
+                           "with one node lost", "measured whole", "direct", "round trip"})
     EXPECT_THAT(said.out, HasSubstr(part));
   EXPECT_THAT(said.out, Not(HasSubstr("speed is not predicted")));
   for (const NodeProcess* node : {&a, &b}) {

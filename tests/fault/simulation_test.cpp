@@ -102,27 +102,27 @@ class World {
     backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 15'000)); };
   }
 
-  // One layer of a step, or two layers of a step in halves, as a trunk takes them; the fault is an error of the step,
-  // or sums of their own.
+  // One layer of a step, or two layers of a step in parts, as a trunk takes them; the fault is an error of the step, or
+  // sums of their own.
   void step() {
     std::uint32_t layer = static_cast<std::uint32_t>(random_() % simulated_model().n_layers());
     const bool prompt = random_() % 8 == 0;
     const auto n_rows = static_cast<std::uint32_t>(prompt ? 200 + random_() % 200 : 1 + random_() % 6);
-    const bool halves = n_rows > 1 && random_() % 2 == 0;
-    const std::uint32_t parts[] = {halves ? (n_rows + 1) / 2 : n_rows, n_rows / 2};
+    const auto most_parts = std::min<std::uint32_t>(n_rows, kMostLayersOpen);
+    const auto n_parts = static_cast<std::uint32_t>(random_() % 2 == 0 ? 1 + random_() % most_parts : 1);
     clock_.pass(std::chrono::microseconds(random_() % 4 == 0 ? random_() % 1'000'000 : random_() % 1000));
     dispatcher_->begin_step();
     std::deque<Routed> open;
-    for (int nth = 0; nth < (halves ? 4 : 1); ++nth) {  // half by half, layer by layer
-      if (nth == 2) layer = (layer + 1) % simulated_model().n_layers();
-      if (nth >= 2) {
+    for (std::uint32_t nth = 0; nth < (n_parts > 1 ? 2 * n_parts : 1); ++nth) {  // part by part, layer by layer
+      if (nth == n_parts) layer = (layer + 1) % simulated_model().n_layers();
+      if (nth >= n_parts) {
         collect(open.front());
         if (testing::Test::HasFatalFailure()) return;
         open.pop_front();
       }
-      clock_.pass(std::chrono::microseconds(halves ? random_() % 500 : 0));  // the trunk
-      const Routed& routed =
-          open.emplace_back(layer, parts[nth % 2], prompt ? Priority::kPrompt : Priority::kDecode, rows_rng_);
+      clock_.pass(std::chrono::microseconds(n_parts > 1 ? random_() % 500 : 0));  // the trunk
+      const Routed& routed = open.emplace_back(layer, (n_rows + nth % n_parts) / n_parts,
+                                               prompt ? Priority::kPrompt : Priority::kDecode, rows_rng_);
       const Status submitted = dispatcher_->submit(routed.view);
       ASSERT_TRUE(submitted.ok()) << submitted.error().text();
     }

@@ -152,8 +152,8 @@ Status Qwen3MoeTrunk::compute(std::span<const StepRow> rows) {
   return multiplier_.status();
 }
 
-// With two parts, each computes its part of the trunk while the experts of the other's are under way. A row's keys of a
-// layer are stored before any later row attends to them, in its own part or the next.
+// With several parts, each computes its part of the trunk while the experts of the others' are under way. A row's keys
+// of a layer are stored before any later row attends to them, in its own part or a later one.
 Status Qwen3MoeTrunk::compute_layers() {
   const auto parts = std::span(parts_).first(n_parts_);
   for (std::uint32_t layer = 0; layer < model_.info.n_layers; ++layer)
@@ -167,10 +167,13 @@ Status Qwen3MoeTrunk::compute_layers() {
 
 // docs/adr/0025: the rule. Every choice gives the same bits.
 void Qwen3MoeTrunk::cut_parts() {
-  const bool halves = in_halves(options_, streams_.one_row_each(), n_rows_, experts_.computes_elsewhere());
-  n_parts_ = halves ? 2 : 1;
-  const std::size_t first = halves ? (n_rows_ + 1) / 2 : n_rows_;
-  parts_ = {Part{0, first}, Part{first, n_rows_ - first}};
+  n_parts_ = step_parts(options_, streams_.one_row_each(), n_rows_, experts_.computes_elsewhere());
+  // The first ones have a row more where they are not equal.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < n_parts_; ++i) {
+    parts_[i] = {first, (n_rows_ - first + n_parts_ - i - 1) / (n_parts_ - i)};
+    first += parts_[i].n;
+  }
 }
 
 void Qwen3MoeTrunk::begin(std::span<const StepRow> rows) {

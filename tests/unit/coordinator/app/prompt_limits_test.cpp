@@ -13,6 +13,7 @@ class PromptLimits : public testing::Test {
   PromptLimits() {
     legs_[0].name = "host";
     legs_[1].name = "box1:9000";
+    legs_[1].kind = legs::LegKind::kNode;
     result_.test = {.depth = 0, .n_prompt = 512, .n_gen = 0};
     result_.measured_tokens = 1024;
     result_.tokens_per_second = 1024;
@@ -34,9 +35,11 @@ class PromptLimits : public testing::Test {
 
 TEST_F(PromptLimits, TrunkLegsAndTheSlowerDirectionOfEachLink) {
   const auto json = to_json(limits());
-  EXPECT_EQ(json.size(), 4u);
+  EXPECT_EQ(json.size(), 5u);
   EXPECT_DOUBLE_EQ(json["trunk"], 5120);
   EXPECT_DOUBLE_EQ(json["host"], 4096);
+  EXPECT_DOUBLE_EQ(json["trunk and host"], 1 / (1.0 / 5120 + 1.0 / 4096))
+      << "one behind the other, on the same threads";
   EXPECT_DOUBLE_EQ(json["box1:9000"], 2048);
   EXPECT_DOUBLE_EQ(json["box1:9000 (its link)"], 1280);
   const auto all = limits();

@@ -104,8 +104,7 @@ class Tap final : public legs::RoutedExperts {
   }
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
     note('c', std::to_string(open_[0]));
-    open_[0] = open_[1];
-    --n_open_;
+    std::shift_left(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(n_open_--), 1);
     TERRACE_RETURN_IF_ERROR(experts_.collect(sums, failed));
     if (step() < first_wrong_ || step() > found_in_) return {};
     if (step() == found_in_) return Error(ErrorCode::kUncertain, "box1:9000: computes wrong");

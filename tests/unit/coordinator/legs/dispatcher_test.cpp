@@ -327,6 +327,20 @@ TEST(DispatcherHalves, LegWithRoomForOneBatch_GetsTheSecondWhenTheFirstHasEnded)
     EXPECT_EQ(sums, host_alone(first));
     EXPECT_EQ(rest, host_alone(second));
   }
+  // Of three that are under way two wait for it, each until the one before it has ended.
+  const Routed third(0, 7, Priority::kDecode, rng);
+  Sums sums(9), rest(8), last(7);
+  ASSERT_TRUE(fakes.dispatcher->submit(first.view).ok());
+  ASSERT_TRUE(fakes.dispatcher->submit(second.view).ok());
+  fakes.legs[2]->most_open = 2;  // room for the third one, but the second comes first
+  ASSERT_TRUE(fakes.dispatcher->submit(third.view).ok());
+  fakes.legs[2]->most_open = 1;
+  ASSERT_TRUE(fakes.dispatcher->collect(sums.view(), sums.failed).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(rest.view(), rest.failed).ok());
+  ASSERT_TRUE(fakes.dispatcher->collect(last.view(), last.failed).ok());
+  EXPECT_EQ(sums, host_alone(first));
+  EXPECT_EQ(rest, host_alone(second));
+  EXPECT_EQ(last, host_alone(third));
   // Alone, a leg that is busy has failed.
   fakes.legs[2]->most_open = 0;
   EXPECT_EQ(fakes.dispatcher->submit(first.view).error().code(), ErrorCode::kBusy);

@@ -117,6 +117,27 @@ TEST_P(NodeLegTest, DecodeAndPromptBatches_EqualLocalExecutor) {
   EXPECT_EQ(leg.state(), LegState::kOk);
 }
 
+// Who else works for the step unpacks rows too, whatever the order; of few rows nobody is woken.
+TEST_P(NodeLegTest, PromptsSums_UnpackedByAllWorkers) {
+  struct Workers final : Parallel {
+    std::size_t rows = 0;
+    std::size_t n_workers() const override { return 2; }
+    void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+      rows += n_items;
+      for (std::size_t i = n_items; i-- > 0;) fn(i, i % 2);
+    }
+    void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+      Serial().run_in_order(n_items, fn);
+    }
+  } workers;
+  options_.parallel = &workers;
+  NodeLeg& leg = start(honest());
+  expect_exact(leg, batch(0, kRowsToShare + 9, kRowsToShare, 8, Priority::kPrompt));
+  EXPECT_EQ(workers.rows, kRowsToShare);
+  expect_exact(leg, batch(1, 70, 40, 3, Priority::kPrompt));  // rows without a pair do not travel
+  expect_exact(leg, batch(2, 1));
+}
+
 // Batches in flight at once go by connections of their own, and are answered there.
 TEST_P(NodeLegTest, SeveralBulkConnections_EachBatchByTheOneThatOwesTheLeast) {
   node_ = std::make_unique<FakeNode>(*transport_, honest());

@@ -131,6 +131,7 @@ TEST_F(PredictionFile, IsReadBackAsItWasWritten) {
   EXPECT_DOUBLE_EQ((*stated)->prompt, make_outlook(input()).prompt.tokens_per_second);
   EXPECT_EQ((*stated)->prompt_rows, 512u);
   EXPECT_EQ((*stated)->decode_halves_pay, make_outlook(input()).decode.halves_pay);
+  EXPECT_EQ((*stated)->prompt_parts, 2u) << "a run with nodes has two by itself";
   EXPECT_DOUBLE_EQ((*stated)->prompt_trunk, measured_.prompt.trunk);
   EXPECT_TRUE((*stated)->links.empty()) << "no rate was measured";
 }
@@ -142,6 +143,24 @@ TEST_F(PredictionFile, HasTheLinksThatWereMeasured) {
   ASSERT_EQ((*stated)->links.size(), 1u);
   EXPECT_EQ((*stated)->links[0].node, measured_.legs[2].name);
   EXPECT_DOUBLE_EQ((*stated)->links[0].bytes_per_second, 3e8);
+}
+
+TEST_F(PredictionFile, PartsOfAPrompt_TwoToFour) {
+  auto json = prediction();
+  const auto parts_of = [&](const nlohmann::ordered_json& parts) {
+    json["prompt"]["parts"] = parts;
+    const auto stated = read({{"prediction", json}});
+    return stated.ok() ? std::optional((*stated)->prompt_parts) : std::nullopt;
+  };
+  EXPECT_EQ(parts_of(1), 2u);
+  EXPECT_EQ(parts_of(4), 4u);
+  for (const nlohmann::ordered_json& bad : {nlohmann::ordered_json(5), nlohmann::ordered_json(-1),
+                                            nlohmann::ordered_json(2.5), nlohmann::ordered_json("2")})
+    EXPECT_EQ(parts_of(bad), std::nullopt) << bad;
+  json["prompt"].erase("parts");  // of an older plan
+  const auto older = read({{"prediction", json}});
+  ASSERT_TRUE(older.ok() && older->has_value());
+  EXPECT_EQ((*older)->prompt_parts, 2u);
 }
 
 TEST_F(PredictionFile, HoldsWhatItWasMadeFrom) {

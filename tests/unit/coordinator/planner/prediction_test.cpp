@@ -208,26 +208,47 @@ TEST(Prediction, Prompt_ANodeComputesRangeByRange) {
   EXPECT_NEAR(step.layers, 2 * (1 * kMs + out + 4 * kMs + back), 1e-9);
 }
 
-// A half has 256 rows: its trunk 2.5 ms a layer, the host's experts 2 ms, the node's trip 1 ms and experts 2 ms.
+// A half has 256 rows: its trunk 2.5 ms a layer, the host's experts 2 ms, the node's trip 1 ms and experts 2 ms. At the
+// ends of a step a node waits for its first half, and the last half for its sums.
 TEST(Prediction, PromptInHalves_IsAsLongAsWhatIsBusiest) {
   Case c;
   const StepPrediction whole = predict_prompt(c.model, c.measured, c.places);
   EXPECT_NEAR(whole.step, 20 * kMs, 1e-5);  // the trunk, and in each layer the node's trip and two ranges of 2 ms
   EXPECT_EQ(whole.hidden, 0);
-  c.model.prompt_in_halves = true;
+  c.model.prompt_parts = 2;
   const StepPrediction here = predict_prompt(c.model, c.measured, c.places);
   EXPECT_NEAR(here.step, 18 * kMs, 1e-5) << "trunk and host: 9 ms a layer for both halves";
   EXPECT_NEAR(here.step, here.trunk + here.dispatch + here.layers + here.whole - here.hidden, 1e-9);
   EXPECT_EQ(here.limited_by, "trunk");
   c.measured.legs[1].alone = c.measured.legs[1].together = {flat_cost(3 * kMs)};
   const StepPrediction there = predict_prompt(c.model, c.measured, c.places);
-  EXPECT_NEAR(there.step, 24 * kMs, 1e-5) << "the node: 12 ms a layer for both halves";
+  EXPECT_NEAR(there.step, 27.5 * kMs, 1e-5) << "the node: 12 ms a layer for both halves, behind a trunk and a trip";
   EXPECT_EQ(there.limited_by, "box1:9000 (its computing)");
   c.measured.legs[1].prompt_round_trip = 20 * kMs;
-  EXPECT_NEAR(predict_prompt(c.model, c.measured, c.places).step, 57 * kMs, 1e-5) << "one half, there and back";
+  EXPECT_NEAR(predict_prompt(c.model, c.measured, c.places).step, 63 * kMs, 1e-5) << "one half, there and back";
+  EXPECT_EQ(predict_prompt(c.model, c.measured, c.places).parts, 2u);
   // Alone nobody computes elsewhere.
   c.places[1] = Place::kHostMemory;
   EXPECT_EQ(predict_prompt(c.model, c.measured, c.places).hidden, 0);
+}
+
+// Parts of 128 rows: trunk 5 ms a layer, the node's trip 20 ms and experts 2 ms however few rows: 27 ms there and back,
+// in which the trunk takes 20 ms for all four.
+TEST(Prediction, PromptInParts_AsManyAsTakeTheLeastTime) {
+  Case c;
+  c.model.owned_of_layer = {{0, 4}, {0, 4}};
+  c.measured.legs[1].alone = c.measured.legs[1].together = {flat_cost(0.5 * kMs)};
+  c.measured.prompt.trunk = 40 * kMs;
+  c.model.prompt_parts = 2;
+  const StepPrediction two = predict_prompt(c.model, c.measured, c.places);
+  EXPECT_EQ(two.parts, 2u);
+  c.model.prompt_parts = 4;
+  EXPECT_EQ(predict_prompt(c.model, c.measured, c.places).parts, 2u) << "the trunk is never without work";
+  c.measured.legs[1].prompt_round_trip = 20 * kMs;
+  const StepPrediction four = predict_prompt(c.model, c.measured, c.places);
+  EXPECT_EQ(four.parts, 4u);
+  EXPECT_NEAR(four.step, (2 * 27 + 3 * 5) * kMs, 1e-5);
+  EXPECT_NEAR(four.step, four.trunk + four.dispatch + four.layers + four.whole - four.hidden, 1e-9);
 }
 
 TEST(Prediction, DecodeInHalves_PaysWhereALayersWaitIsLongerThanASecondTrunkAndTheHostsExperts) {

@@ -229,6 +229,21 @@ TEST_F(Halves, SecondHalfIsUnderWay_BeforeTheFirstIsCollected) {
   EXPECT_EQ(journal(halved_options(arch::Overlap::kOff), 1, 64), whole_);
 }
 
+TEST_F(Halves, OfAPromptAsManyPartsAsAPlanSays_AllUnderWayBeforeTheFirstIsCollected) {
+  arch::TrunkOptions options = halved_options();
+  options.prompt_parts = 3;
+  EXPECT_EQ(journal(options, 1, 5), "s0 s0 s0 c0 s1 c0 s1 c0 s1 c1 c1 c1 ");
+  EXPECT_EQ(journal(options, 1, 2), halves_) << "no part without a row";
+  EXPECT_EQ(journal(options, 3, 1), halves_) << "decoding has two";
+  options.overlap = arch::Overlap::kAuto;
+  const auto parts = [&](std::size_t n_rows) { return arch::step_parts(options, false, n_rows, true); };
+  EXPECT_EQ(parts(2 * arch::kLeastPromptPart), 2u);
+  EXPECT_EQ(parts(3 * arch::kLeastFurtherPart - 1), 2u);
+  EXPECT_EQ(parts(3 * arch::kLeastFurtherPart), 3u);
+  EXPECT_EQ(parts(65'536), 3u);
+  EXPECT_EQ(arch::step_parts(options, false, 512, false), 1u);
+}
+
 TEST_F(Halves, ByTheRule_PromptsFromTwiceTheLeastPartAndDecodingWhereAPlanSaysSo) {
   arch::TrunkOptions options = halved_options(arch::Overlap::kAuto);
   EXPECT_EQ(journal(options, 1, 2 * arch::kLeastPromptPart), halves_);
@@ -247,15 +262,17 @@ TEST_F(Halves, ByTheRule_PromptsFromTwiceTheLeastPartAndDecodingWhereAPlanSaysSo
 TEST_F(Halves, AnyPromptBatch_EqualsTokenByToken) {
   Tokens prompt(50);
   std::iota(prompt.begin(), prompt.end(), 100);
-  for (const char* name : {"tiny-mix", "tiny-q8_0"}) {
+  for (const auto& [name, parts] : {std::pair("tiny-mix", 2u), {"tiny-q8_0", 2u}, {"tiny-mix", 4u}}) {
     test::Backwards backwards;
+    arch::TrunkOptions options = halved_options();
+    options.prompt_parts = parts;
     ModelUnderTest whole(test::tiny_model(name), tiny_options(), serial_),
-        halved(test::tiny_model(name), halved_options(), backwards);
+        halved(test::tiny_model(name), options, backwards);
     Sequence one_by_one(whole.trunk());
     const std::vector<float> expected = one_by_one.feed(prompt, 1, true);
     for (const std::size_t batch : {2, 3, 17, 50}) {
       Sequence sequence(halved.trunk());
-      EXPECT_EQ(sequence.feed(prompt, batch, true), expected) << name << ", batches of " << batch;
+      EXPECT_EQ(sequence.feed(prompt, batch, true), expected) << name << ", batches of " << batch << " in " << parts;
     }
   }
 }
