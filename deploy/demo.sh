@@ -73,7 +73,7 @@ wait_for_line() {
 # Shows the next $1 characters of the conversation as they come, and keeps them.
 show() {
   local text
-  read -r -N "$1" -u 4 text || fail "the coordinator ended:" "$work/spread.log"
+  read -r -t 120 -N "$1" -u 4 text || fail "the coordinator ended, or says no more:" "$work/spread.log"
   printf '%s' "$text" | tee -a "$work/spread.txt"
 }
 

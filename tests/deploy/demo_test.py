@@ -8,7 +8,7 @@ import support
 
 class Demo(unittest.TestCase):
     def test_a_node_killed_half_way_changes_no_byte_and_comes_back(self):
-        done = support.run(support.DEPLOY / "demo.sh", "--built", support.program("terrace").parent, timeout=300)
+        done = support.run(support.DEPLOY / "demo.sh", "--built", support.program("terrace").parent, timeout=500)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertRegex(done.stdout, r" \[demo: kill -9 127\.0\.0\.1:\d+\] ")
         self.assertRegex(done.stdout, r"127\.0\.0\.1:\d+: back after")
