@@ -16,7 +16,8 @@ class Demo(unittest.TestCase):
         table = re.search(r"did for it\nsessions\n.* pairs +sent +received +compute +data links\n(.*)\n\n", done.stdout)
         self.assertIsNotNone(table, done.stdout)
         self.assertGreater(int(table[1].split()[-6]), 0, table[1])
-        self.assertTrue(done.stdout.endswith("both texts equal those told without any node, byte for byte\n"), done.stdout)
+        last = done.stdout.splitlines()[-1]
+        self.assertEqual(last, "demo: both texts equal those told without any node, byte for byte")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 
 skips_listed.py ROOT   of the repository
 
-check_skips.py sees what was skipped on one machine; a test that runs there and is skipped elsewhere is found here. A place
-in the sources is named by the test around it, or by the suite where it stands in a fixture; an entry's pattern must name
-that test, or the suite. Prints each place without an entry. Exit 1 where there is any.
+check_skips.py sees what was skipped on one machine; a test that runs there and is skipped elsewhere is found here. A
+place in the sources is named by the test around it, or by the suite where it stands in a fixture; an entry's pattern must
+name that test, or the suite. Prints each place without an entry. Exit 1 where there is any.
 """
 
 import re

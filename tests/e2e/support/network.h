@@ -51,8 +51,8 @@ class Machine {
   // loses some. Once. Needs "nft".
   void set_loss(unsigned one_in);
   std::uint64_t lost() const;  // packets so far
-  // So much more one way, both ways, by netem, 0: none again. Needs "netem". A rate stays: what has waited its time then
-  // waits for its turn.
+  // So much more one way, both ways, by netem. Needs "netem". 0: none again. A rate stays: what has waited its time
+  // then waits for its turn.
   void set_delay(unsigned us);
   void set_link(bool is_up);
 
@@ -66,7 +66,7 @@ class Machine {
   unsigned number_;
   int network_ = -1;
   unsigned megabits_ = 0, delay_us_ = 0;  // of the link; 0: none
-  std::string link_;  // our end's name
+  std::string link_;                      // our end's name
 };
 
 // Processes of which this one is the parent, zombies among them; of a test that cleaned up: none.
