@@ -295,5 +295,18 @@ TEST(SlabStore, ManyThreads_ShareAndFree) {
   EXPECT_EQ(store.usage().used, 0u);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // it locks nothing
+// 40 KiB: below the limit of locked memory of any machine that has one.
+TEST(SlabStoreMemory, OfAReservation_IsLockedUntilItEnds) {
+  SlabStore store({1 << 20, {}});
+  const std::uint64_t before = locked_bytes();
+  auto reservation = reserve(store, 40 << 10);
+  EXPECT_EQ(locked_bytes(), before + (40 << 10));
+  reservation.reset();
+  store.reclaim();
+  EXPECT_EQ(locked_bytes(), before);
+}
+#endif
+
 }  // namespace
 }  // namespace terrace::arena
