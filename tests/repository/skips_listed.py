@@ -50,16 +50,26 @@ def places_of_python(text):
             yield around[1], None
 
 
+def matches(pattern, name):
+    """Whether this part of an entry is a pattern, and one of the whole name."""
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:
+        return False  # half of a group
+
+
 def is_listed(suite, test, patterns):
+    """Of ctest's "Prefix/Suite.Test/parameter" and, of Python's classes, "Serve.Class" the source has the middle."""
     word = re.compile(rf"(?<![A-Za-z]){re.escape(suite)}(?![A-Za-z])")
-    of_suite = [pattern for pattern in patterns if word.search(pattern)]
-    if test is None:
-        return bool(of_suite)
-    whole = re.compile(rf"(?<![A-Za-z]){re.escape(suite)}\)?\\\.\.\*")
-    return any(
-        whole.search(pattern) or re.search(pattern.split("/")[1] if "/" in pattern else pattern, f"{suite}.{test}")
-        for pattern in of_suite
-    )
+    for pattern in patterns:
+        middle = re.sub(r"^[\w.*]+/", "", pattern)
+        if test is None:
+            parts = middle.split(r"\.")
+            if word.search(pattern) or matches(parts[parts[0] in ("Serve", "Deploy")], suite):
+                return True
+        elif matches(middle, f"{suite}.{test}") or matches(middle.rpartition("/")[0], f"{suite}.{test}"):
+            return True
+    return False
 
 
 def heirs_of(suite, texts):
