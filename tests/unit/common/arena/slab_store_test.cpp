@@ -46,7 +46,7 @@ SlabRef put(Reservation& reservation, int n, std::byte fill) {
   return publish(std::move(*slab));
 }
 
-#ifndef __SANITIZE_ADDRESS__  // it locks nothing
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they lock nothing
 // 40 KiB: below the limit of locked memory of any machine that has one.
 TEST(SlabStoreMemory, OfAReservation_IsLockedUntilItEnds) {
   SlabStore store({1 << 20, {}});
