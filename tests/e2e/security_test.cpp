@@ -335,8 +335,8 @@ node=$!; listening node
 $TERRACE serve --port 8080 --threads 1 --link tcp --node 10.77.0.1:9000 --secret-file )" +
                                    file + " --model " + model + R"( 2>served &
 served=$!
-for i in $(seq 1000); do grep -q '^ready: ' served && break; sleep 0.05; done
-grep -q '^ready: ' served || cat served >&2
+for i in $(seq 1000); do grep -q 'ready: ' served && break; sleep 0.05; done
+grep -q 'ready: ' served || cat served >&2
 ss -H -tn state established dst 10.77.0.1:9001 | grep -q . && echo connected
 ss -H -ltnup | grep "pid=$served," | awk '{print $1, $5}' | sort
 kill $served $node; wait $served $node)");
