@@ -63,7 +63,11 @@ void Stage::start_node() {
   if (!security_.secret_file.empty()) flags.insert(flags.end(), {"--secret-file", security_.secret_file.string()});
   if (security_.plain_data) flags.emplace_back("--plain-data");
   node_ = std::make_unique<NodeProcess>(flags, machine_ ? machine_->network() : -1);
-  node_held_ = Held::by(node_->process().pid());
+  // Its threads name themselves, a little after it says that it listens.
+  EXPECT_TRUE(eventually([&] {
+    node_held_ = Held::by(node_->process().pid());
+    return node_held_.has("thread terrace-io") && node_held_.has("thread terrace-compute");
+  }));
   relay_ = std::make_unique<Relay>(node_->address(), node_->data_port());
 }
 

@@ -12,7 +12,8 @@ namespace {
 
 // Threads are named by whoever starts them, or after the one that did.
 bool is_grpcs(const std::string& thread) {
-  for (const char* name : {"grpc", "default-execut", "resolver-execu", "event_engine", "timer_manager"})
+  for (const char* name :
+       {"grpc", "default-execut", "resolver-execu", "event_engine", "timer_manager", "nexting_thread"})
     if (thread.starts_with(name)) return true;
   return false;
 }
@@ -45,6 +46,8 @@ Held Held::by(pid_t process) {
   std::ranges::sort(held.what_);
   return held;
 }
+
+bool Held::has(const std::string& word) const { return std::ranges::binary_search(what_, word); }
 
 std::vector<std::string> Held::beyond(const Held& before) const {
   std::vector<std::string> more;

@@ -18,6 +18,7 @@ class Held {
   // them, which grow and shrink as it likes.
   static Held by(pid_t process);
 
+  bool has(const std::string& word) const;
   // What this has beyond `before`, a word each ("socket", a file's path, a thread's name); descriptors that were opened
   // again count as the same.
   std::vector<std::string> beyond(const Held& before) const;
