@@ -4,14 +4,23 @@
 # started again: that story goes on without it, the second one is told with it. Both are compared with the stories told
 # without nodes.
 # The first run installs packages and builds (minutes); later ones take seconds.
+#
+#   deploy/demo.sh                  all of this
+#   deploy/demo.sh --built FOLDER   installs and builds nothing: the programs are in the folder
 set -euo pipefail
+built=
+case "${1-}" in
+  "") ;;
+  --built) built=$(realpath "${2?"demo: --built needs the folder of the programs"}") ;;
+  *) echo "demo: unknown argument '$1' (--built FOLDER)" >&2; exit 2 ;;
+esac
 cd "$(dirname "$0")/.."
 
 model=deploy/demo/demo-story-42m-q4_k_m.gguf
 first="Tell me a story about a penguin named Momo and a lost kite."
 second="Tell me another story about Momo."
 chat=(chat --model "$model" --max-tokens 400 --temperature 0.7 --seed 11)
-bin=build/release/bin
+bin=${built:-build/release/bin}
 work=$(mktemp -d)
 patience=300 # tenths of a second for whatever must happen soon
 node_pids=()
@@ -64,11 +73,11 @@ wait_for_line() {
 # Shows the next $1 characters of the conversation as they come, and keeps them.
 show() {
   local text
-  read -r -N "$1" -u 4 text || fail "the coordinator ended:" "$work/spread.log"
+  read -r -t 120 -N "$1" -u 4 text || fail "the coordinator ended, or says no more:" "$work/spread.log"
   printf '%s' "$text" | tee -a "$work/spread.txt"
 }
 
-build
+[ -n "$built" ] || build
 printf '%s\n%s\n' "$first" "$second" | "$bin/terrace" "${chat[@]}" --quiet >"$work/alone.txt"
 first_length=$(printf '%s\n' "$first" | "$bin/terrace" "${chat[@]}" --quiet | wc -m)
 second_length=$(($(wc -m <"$work/alone.txt") - first_length))

@@ -34,11 +34,12 @@ has() {
     nft) in_network "nft add table inet t; nft add chain inet t c; nft add rule inet t c numgen random mod 9 '<' 1 drop" ;;
     netem) in_network "$link; tc qdisc add dev a0 root netem delay 1ms" ;;
     mount) in_network "mount -t tmpfs -o size=64k none /mnt" ;;
-    user-mount) unshare --user --map-root-user --mount true ;;
+    user-mount) unshare --user --map-root-user --mount mount -t tmpfs -o size=64k none /mnt ;;
     landlock) python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(444, None, 0, 1) <= 0)' ;;
     throttle) [ -w /sys/fs/cgroup/blkio/blkio.throttle.read_bps_device ] && loops ;;
     ipv6) [ -e /proc/net/if_inet6 ] && grep -q ' lo$' /proc/net/if_inet6 ;;
     dev-full) [ -w /dev/full ] ;;
+    files2048) [ "$(ulimit -H -n)" = unlimited ] || [ "$(ulimit -H -n)" -ge 2048 ] ;;
     cpus2) [ "$(nproc)" -ge 2 ] ;;
     cores2) [ "$(lscpu --parse=CORE | grep -v '^#' | sort -u | wc -l)" -ge 2 ] ;;
     avx2) has_flag avx2 ;;

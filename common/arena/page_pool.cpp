@@ -2,10 +2,14 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <iterator>
+#include <string>
 #include <system_error>
 
 #include "common/base/check.h"
@@ -58,6 +62,25 @@ Result<std::span<std::byte>> map_touched(std::uint64_t bytes, FunctionRef<bool()
 void unmap(std::span<std::byte> memory) {
   const int failed = munmap(memory.data(), memory.size());
   TERRACE_CHECK(failed == 0, "munmap of our own pages");
+}
+
+bool lock(std::span<std::byte> memory) { return mlock(memory.data(), memory.size()) == 0; }
+
+std::uint64_t raise_lock_limit() {
+  rlimit now{};
+  if (getrlimit(RLIMIT_MEMLOCK, &now) != 0) return 0;
+  for (const rlim_t wanted : {RLIM_INFINITY, now.rlim_max}) {
+    const rlimit raised{wanted, std::max(wanted, now.rlim_max)};
+    if (setrlimit(RLIMIT_MEMLOCK, &raised) == 0) return wanted == RLIM_INFINITY ? kNoLockLimit : wanted;
+  }
+  return now.rlim_cur;
+}
+
+std::uint64_t locked_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmLck:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;  // "VmLck:  12 kB"
+  return 0;
 }
 
 PagePool::~PagePool() {

@@ -33,6 +33,15 @@ inline constexpr std::uint64_t kTouchStep = std::uint64_t{256} << 20;
 Result<std::span<std::byte>> map_touched(std::uint64_t bytes, FunctionRef<bool()> go_on);
 Result<std::span<std::byte>> map_touched(std::uint64_t bytes);
 void unmap(std::span<std::byte> memory);
+// Keeps what map_touched() gave in RAM, never swapped out, until it is unmapped. False: the system does not allow so
+// much (RLIMIT_MEMLOCK, without CAP_IPC_LOCK); the memory is as it was.
+bool lock(std::span<std::byte> memory);
+// Lets this process lock as much as it may without asking anybody: without bound where it has root's rights, else up to
+// the hard limit of RLIMIT_MEMLOCK. Before rights are given up; the limit stays. Returns it; kNoLockLimit: none.
+inline constexpr std::uint64_t kNoLockLimit = ~std::uint64_t{0};
+std::uint64_t raise_lock_limit();
+// What this process has locked, as the kernel counts it.
+std::uint64_t locked_bytes();
 
 class PagePool {
  public:

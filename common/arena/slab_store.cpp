@@ -96,7 +96,9 @@ Status HeldSlab::write(std::uint64_t offset, std::span<const std::byte> data) {
 }
 
 Result<std::span<std::byte>> HostMemory::map(std::uint64_t bytes, FunctionRef<bool()> go_on) {
-  return map_touched(bytes, go_on);
+  TERRACE_ASSIGN_OR_RETURN(const std::span<std::byte> memory, map_touched(bytes, go_on));
+  (void)lock(memory);  // where that is allowed; how much is locked can be asked (locked_bytes())
+  return memory;
 }
 void HostMemory::unmap(std::span<std::byte> memory) { arena::unmap(memory); }
 Status HostMemory::write(std::byte* to, std::span<const std::byte> data) {

@@ -82,6 +82,7 @@ class SlabMemory {
   virtual Status write(std::byte* to, std::span<const std::byte> data) = 0;
 };
 
+// Locked where the system allows it.
 class HostMemory final : public SlabMemory {
  public:
   bool is_host() const override { return true; }

@@ -59,7 +59,11 @@ nlohmann::ordered_json to_json(const legs::NodeStatus& s) {
           {"state", s.state},
           {"isa", s.isa},
           {"kernels", s.kernels},
-          {"memory", {{"budget", s.memory_budget}, {"reserved", s.memory_reserved}, {"used", s.memory_used}}},
+          {"memory",
+           {{"budget", s.memory_budget},
+            {"reserved", s.memory_reserved},
+            {"used", s.memory_used},
+            {"locked", s.memory_locked}}},
           {"cards", cards},
           {"threads", s.threads},
           {"cpus", s.cpus},
@@ -96,8 +100,8 @@ void print_sessions(const std::vector<legs::NodeSessionStatus>& sessions) {
 void print_table(const legs::NodeStatus& s) {
   print_out("{}  {}  terrace-node {}  boot {:016x}  numerics {}  isa {}\n", s.listen, s.state, s.version, s.boot_id,
             s.numerics_version, s.isa);
-  print_out("memory  {} of {} reserved, {} in use\n", format_size(s.memory_reserved), format_size(s.memory_budget),
-            format_size(s.memory_used));
+  print_out("memory  {} of {} reserved, {} in use, {} locked\n", format_size(s.memory_reserved),
+            format_size(s.memory_budget), format_size(s.memory_used), format_size(s.memory_locked));
   for (const legs::NodeCardStatus& card : s.cards)
     print_out("card {}  {}  {} of {} reserved, {} in use\n", card.index, card.name, format_size(card.reserved),
               format_size(card.budget), format_size(card.used));

@@ -337,6 +337,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
   node.memory_budget = reply.memory().budget();
   node.memory_reserved = reply.memory().reserved();
   node.memory_used = reply.memory().used();
+  node.memory_locked = reply.memory().locked();
   node.threads = reply.cpus().threads();
   node.cpus.assign(reply.cpus().cpus().begin(), reply.cpus().cpus().end());
   node.pinned = reply.cpus().pinned();

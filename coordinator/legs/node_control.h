@@ -115,6 +115,7 @@ struct NodeStatus {
   std::string isa;
   std::map<std::string, std::string> kernels;                             // weight type -> kernel
   std::uint64_t memory_budget = 0, memory_reserved = 0, memory_used = 0;  // bytes
+  std::uint64_t memory_locked = 0;                                        // bytes that its system will not swap out
   std::uint32_t threads = 0;                                              // that compute
   std::vector<std::uint32_t> cpus;                                        // of each, or those that all share
   bool pinned = false;

@@ -30,6 +30,15 @@ def tool(name):
     return found
 
 
+def needs(*capabilities):
+    """What tests/capability.sh must find; the test is skipped by name where the machine lacks one."""
+    asked = run(ROOT / "tests/capability.sh", *capabilities)
+    if asked.returncode == 1:
+        raise unittest.SkipTest(asked.stdout)
+    if asked.returncode != 0:
+        raise AssertionError(asked.stdout)
+
+
 def module(name):
     """A package of tests/requirements.txt; the test is skipped by name where it is missing."""
     try:

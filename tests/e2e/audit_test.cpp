@@ -90,6 +90,15 @@ class WrongNode : public testing::Test {
   std::unique_ptr<NodeInProcess> node_;
 };
 
+// Before anything is computed for a stream.
+TEST_F(WrongNode, WrongFromItsFirstBatch_RefusedByTheCanary) {
+  right_batches = 0;
+  const auto engine = app::Engine::open(options(0), Environment({{"XDG_CACHE_HOME", test::cache_dir().string()}}));
+  ASSERT_FALSE(engine.ok()) << "the canary's bits were wrong, and it was taken";
+  EXPECT_EQ(engine.error().code(), ErrorCode::kRefused);
+  EXPECT_TRUE(engine.error().text().starts_with(node_->address() + ": computes expert ")) << engine.error().text();
+}
+
 TEST_F(WrongNode, WithoutAudits_NobodySeesItAndTokensAreWrong) {
   right_batches = 20;
   const GateRun run = test::gate_run(options(0), kPrompt, 40);

@@ -149,6 +149,22 @@ TEST_F(NodeFailureAtWork, KilledDuringDecode_SameTokensAndTheOtherNodeServesOn) 
   expect_other_serves();
 }
 
+// It waits for its sessions and then ends them itself. The coordinator stands still meanwhile, so that the run is not
+// through before the node is.
+TEST_F(NodeFailureAtWork, EndedBySigtermDuringDecode_SameTokensAndTheOtherNodeServesOn) {
+  Process coordinator(generate(model_, nodes(), kDecode));
+  ASSERT_TRUE(Watch(node_.address()).until_rows(100));
+  coordinator.kill(SIGSTOP);
+  node_.stop();
+  coordinator.kill(SIGCONT);
+  const nlohmann::json leg = expect_same_tokens(coordinator.wait(kHang), run_program(generate(model_, {}, kDecode)));
+  EXPECT_EQ(leg["state"], "lost");
+  EXPECT_EQ(leg["losses"], 1);
+  EXPECT_GT(leg["pairs"], 0);
+  EXPECT_NE(leg["reason"].get<std::string>().find("this node is shutting down"), std::string::npos) << leg;
+  expect_other_serves();
+}
+
 TEST_F(NodeFailureAtWork, KilledDuringPrompt_SameTokensAndTheOtherNodeServesOn) {
   test::write_file(dir_ / "prompt", std::string(6'000, 'a') + " end");
   const std::vector<std::string> prompt = {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/e2e/support/cli.h"
+#include "tests/e2e/support/network.h"
 #include "tests/e2e/support/node_process.h"
 #include "tests/unit/common/security/test_authority.h"
 
@@ -117,7 +118,8 @@ TEST_F(Security, OptionsComeFromFileAndEnvironmentToo) {
 }
 
 TEST_F(Security, MadeCertificates_AreTakenByName) {
-  if (run_program({"/bin/sh", "-c", "command -v openssl"}).exit_code != 0) GTEST_SKIP() << "openssl is not installed";
+  const std::string lacks = lacking({"tool:openssl"});
+  if (!lacks.empty()) GTEST_SKIP() << lacks;
   const std::string script = (source_dir() / "deploy" / "make_certs.sh").string(), folder = dir_ / "certs";
   const auto make = [&](const Arguments& words) {
     const Outcome made = run_program(with({script, "--out", folder}, words));
@@ -272,8 +274,8 @@ TEST_F(Security, NodesCertificateThatEndsWhileItRuns_IsToldAsACertificateOrACloc
 class SecurityBeyondLoopback : public Security {
  protected:
   void SetUp() override {
-    if (run_program({"/usr/bin/env", "unshare", "-n", "ip", "link", "show", "lo"}).exit_code != 0)
-      GTEST_SKIP() << "no network namespace can be made here (root, unshare and ip are needed)";
+    const std::string lacks = lacking({"root", "netns"});
+    if (!lacks.empty()) GTEST_SKIP() << lacks;
   }
   // Runs the shell lines where 10.77.0.1 and 10.77.0.2 are this machine's; $NODE and $TERRACE are the programs, and
   // `listening FILE` waits until a node whose stderr goes there listens.
@@ -323,6 +325,23 @@ ss -H -ltnu | awk '{print $1, $5}' | sort
 kill $node; wait $node)");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "tcp 10.77.0.1:9000\ntcp 10.77.0.1:9001\n");
+}
+
+// Connections with nodes are its own to make: it listens for HTTP, and for nothing else. With UCX: UcxLink.
+TEST_F(SecurityBeyondLoopback, ListeningSocketsOfACoordinatorWithANode_AreTheServersOwnAlone) {
+  const std::string file = secret(1), model = (data_dir() / "tiny" / "tiny-q8_0.gguf").string();
+  const Outcome run = in_namespace("$NODE --listen 10.77.0.1:9000 --secret-file " + file + R"( 2>node &
+node=$!; listening node
+$TERRACE serve --port 8080 --threads 1 --link tcp --node 10.77.0.1:9000 --secret-file )" +
+                                   file + " --model " + model + R"( 2>served &
+served=$!
+for i in $(seq 1000); do grep -q 'ready: ' served && break; sleep 0.05; done
+grep -q 'ready: ' served || cat served >&2
+ss -H -tn state established dst 10.77.0.1:9001 | grep -q . && echo connected
+ss -H -ltnup | grep "pid=$served," | awk '{print $1, $5}' | sort
+kill $served $node; wait $served $node)");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, "connected\ntcp 127.0.0.1:8080\n") << run.err;
 }
 
 TEST_F(SecurityBeyondLoopback, SecondNodeOnThePort_IsRefused) {

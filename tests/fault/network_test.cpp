@@ -62,10 +62,13 @@ class NetworkLink : public testing::TestWithParam<Link> {
 
 std::vector<Link> all_links() {
   std::vector<Link> links = {{}, {.ipv6 = true}, {.lost_one_in = 50}, {.lost_one_in = 50, .ipv6 = true}};
-  for (const unsigned megabits : {1000u, 2500u, 10000u})
-    for (const unsigned delay_us : {25u, 60u, 100u}) links.push_back({.megabits = megabits, .delay_us = delay_us});
-  for (const unsigned delay_us : {25u, 60u, 100u}) links.push_back({.delay_us = delay_us, .kernel = true});
-  links.push_back({.megabits = 1000, .delay_us = 100, .lost_one_in = 100, .ipv6 = true});
+  // Each by `faulty`, and by netem where the kernel has it.
+  for (const bool kernel : {false, true}) {
+    for (const unsigned megabits : {1000u, 2500u, 10000u})
+      for (const unsigned delay_us : {25u, 60u, 100u})
+        links.push_back({.megabits = megabits, .delay_us = delay_us, .kernel = kernel});
+    links.push_back({.megabits = 1000, .delay_us = 100, .lost_one_in = 100, .ipv6 = true, .kernel = kernel});
+  }
   return links;
 }
 INSTANTIATE_TEST_SUITE_P(Links, NetworkLink, testing::ValuesIn(all_links()),

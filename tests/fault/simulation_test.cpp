@@ -2,7 +2,7 @@
 // with a clock that only they move. Each seed is another world: its nodes, shares, delays and faults. Whatever happens,
 // every layer's sums are those of a run without nodes.
 //
-// Again     build/release/tests/fault_simulation_test --gtest_filter='*Simulation*/17'   runs seed 17 alone.
+// Again     build/release/tests/fault_simulation_test --gtest_filter='*Simulation*/17'   runs seeds 170 to 179.
 // The same  A seed gives the same run, event by event (SameSeed_SameRun): nothing looks at a real clock, at the order
 // of
 //           addresses or at another thread.

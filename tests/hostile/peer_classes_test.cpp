@@ -8,6 +8,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <regex>
 #include <set>
 
@@ -118,7 +119,13 @@ const std::vector<Class>& classes() {
       {"P17",
        "nodes that return wrong numbers",
        {"PlacementGateShownToFail.NodeWithOtherKernels_IsRefusedByTheCanary",
-        "PlacementGateShownToFail.PlantedOneBitKernelError_TurnsItRed"}},
+        "PlacementGateShownToFail.PlantedOneBitKernelError_TurnsItRed",
+        "PlacementGateShownToFail.FurtherShareThatTheNodeComputesWrong_IsRefusedByItsCanary",
+        "WrongNode.WrongFromItsFirstBatch_RefusedByTheCanary",
+        "WrongNode.EveryPairAudited_NoTokenIsWrongAndTheNodeIsOut",
+        "WrongNode.WrongAfter1000Batches_FoundWithinTheCoverageAndTheRunEqualsTheFaultFree",
+        "AuditorTest.OneWrongBit_IsFoundNamedAndPutOut_UncertainSinceTheLastCleanAudit",
+        "RollBack.AnySchedule_EveryReplyIsThatOfARunWithoutTheNode"}},
   };
   return all;
 }
@@ -149,17 +156,68 @@ std::set<std::string> all_tests() {
   return found;
 }
 
-TEST(PeerClass, P00_EachClassHasTestsAndTheyExist) {
-  const std::set<std::string> known = all_tests();
-  const std::string readme = read_file(terrace::test::source_dir() / "tests" / "hostile" / "README.md");
-  const std::string page = read_file(terrace::test::source_dir() / "docs" / "security.md");
-  for (const Class& each : classes()) {
-    EXPECT_FALSE(each.tests.empty()) << each.id;
-    for (const std::string& test : each.tests) EXPECT_TRUE(known.contains(test)) << each.id << ": there is no " << test;
-    EXPECT_NE(readme.find(std::string("| ") + each.id + " |"), std::string::npos) << each.id << " is not in the README";
-    EXPECT_NE(page.find(each.id), std::string::npos) << each.id << " is not in docs/security.md";
-  }
-  EXPECT_FALSE(known.contains("PeerClass.P99_ThatThereIsNot")) << "the look-up finds what there is, and no more";
+// Searched once for all classes.
+const std::set<std::string>& known_tests() {
+  static const std::set<std::string> known = all_tests();
+  return known;
+}
+
+std::string page(const std::filesystem::path& below_the_root) {
+  return read_file(terrace::test::source_dir() / below_the_root);
+}
+
+// Whether a test has this name. Pages shorten: "Suite.Begins_…" and "Suite.*" stand for any test that begins so.
+bool names_a_test(std::string name) {
+  for (const std::string_view rest : {"…", "*"})
+    if (name.ends_with(rest)) {
+      name.resize(name.size() - rest.size());
+      const auto at = known_tests().lower_bound(name);
+      return at != known_tests().end() && at->starts_with(name);
+    }
+  return known_tests().contains(name);
+}
+
+// Whatever stands in backquotes as a name of a test does: "Suite.Test", "Suite.Begins_…", "Suite.*".
+std::vector<std::string> tests_named_in(const std::string& text) {
+  const std::regex quoted("`([A-Z][A-Za-z0-9]*\\.(?:\\*|[A-Z][A-Za-z0-9_]*(?:…)?))`");
+  std::vector<std::string> names;
+  for (std::sregex_iterator each(text.begin(), text.end(), quoted), end; each != end; ++each)
+    names.push_back((*each)[1].str());
+  return names;
+}
+
+// A class is found by its number: `ctest -R P09`.
+class PeerClasses : public ::testing::TestWithParam<Class> {};
+std::ostream& operator<<(std::ostream& out, const Class& each) { return out << each.id; }
+
+std::string name_of(const ::testing::TestParamInfo<Class>& info) {
+  std::string name = std::string(info.param.id) + "_";
+  for (const char* c = info.param.what; *c != '\0'; ++c)
+    if (std::isalnum(static_cast<unsigned char>(*c)) != 0)
+      name += *c;
+    else if (!name.ends_with('_'))
+      name += '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Classes, PeerClasses, ::testing::ValuesIn(classes()), name_of);
+
+TEST_P(PeerClasses, HasItsTests) {
+  const Class& each = GetParam();
+  EXPECT_FALSE(each.tests.empty());
+  for (const std::string& test : each.tests) EXPECT_TRUE(names_a_test(test)) << "there is no " << test;
+  const std::string readme = page("tests/hostile/README.md"), security = page("docs/security.md");
+  EXPECT_NE(readme.find(std::string("| ") + each.id + " |"), std::string::npos) << "not in the README";
+  const std::size_t row = security.find(std::string("| ") + each.id + ": ");
+  ASSERT_NE(row, std::string::npos) << "no row of docs/security.md";
+  EXPECT_FALSE(tests_named_in(security.substr(row, security.find('\n', row) - row)).empty()) << "its row names no test";
+}
+
+TEST(PeerClass, P00_EveryTestThatTheSecurityPageNames_Exists) {
+  const std::vector<std::string> names = tests_named_in(page("docs/security.md"));
+  EXPECT_GT(names.size(), 60u) << "names are found where they stand";
+  for (const std::string& name : names) EXPECT_TRUE(names_a_test(name)) << "there is no " << name;
+  for (const char* none : {"PeerClass.P99_ThatThereIsNot", "PeerClass.P99_…", "NoSuchSuite.*"})
+    EXPECT_FALSE(names_a_test(none)) << "the look-up finds what there is, and no more: " << none;
 }
 
 // ---- a node in this process, asked over gRPC ------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/arena/page_pool.h"
 #include "common/base/console.h"
 #include "common/base/machine_limits.h"
 #include "common/base/stop_signal.h"
@@ -85,6 +86,15 @@ Result<NodeInfo> describe(const Machine& machine, const kernels::Ops& ops, const
   utsname system{};
   if (uname(&system) == 0) node.machine = system.machine;
   return node;
+}
+
+// How much of what sessions reserve cannot be swapped out; `status` shows what is locked now.
+void log_lock_limit(std::uint64_t limit, const Budget& budget, const Logger& log) {
+  if (limit >= budget.bytes)
+    log.info("memory lock: all that sessions reserve");
+  else
+    log.info("memory lock: as much as the limit of {} allows, the rest may be swapped out (ulimit -l, LimitMEMLOCK=)",
+             format_size(limit));
 }
 
 void log_start(const NodeInfo& node, const Machine& machine, const Budget& budget, const Logger& log) {
@@ -244,12 +254,14 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
-  // Before rights are given up: secrets may be another user's, and names are looked up by files of the system.
+  // Before rights are given up: secrets may be another user's, names are looked up by files of the system, and the
+  // limit of locked memory is raised.
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
                            security::Credentials::load(options.security, security::Role::kNode, log));
   TERRACE_ASSIGN_OR_RETURN(const Addresses addresses, choose_addresses(options));
   TERRACE_RETURN_IF_ERROR(transport::check(options.link));
   transport::prepare_link(options.link, addresses.control.host);
+  const std::uint64_t lock_limit = arena::raise_lock_limit();
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::string> confinement,
                            give_up_privileges(file_needs(options, cache_dir)));
   TERRACE_ASSIGN_OR_RETURN(const auto link, transport::make_transport(options.link, log));
@@ -272,6 +284,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   node.link_kind = transport::name(options.link.link);
   node.link = transport::describe(options.link);
   log_start(node, machine, budget, log);
+  log_lock_limit(lock_limit, budget, log);
   log.info("{} descriptors for connections and files", raise_descriptor_limit());
   TERRACE_RETURN_IF_ERROR(self_check(machine, log));
   TERRACE_ASSIGN_OR_RETURN(const auto own, open_own_model(options, cache_dir, *pool, log));

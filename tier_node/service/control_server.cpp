@@ -381,6 +381,7 @@ class NodeService final : public v1::Node::Service {
     reply.mutable_memory()->set_budget(memory.budget);
     reply.mutable_memory()->set_reserved(memory.reserved);
     reply.mutable_memory()->set_used(memory.used);
+    reply.mutable_memory()->set_locked(arena::locked_bytes());
     describe_cpus(info_.cpus, *reply.mutable_cpus());
     for (const std::string& line : info_.confinement) reply.add_confinement(line);
     reply.set_link(info_.link);

@@ -2,6 +2,7 @@
 // tokens and logits of a run without any, in bounded time, and nothing stays behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -73,6 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, FaultMatrix, testing::ValuesIn(test::all_cells(
 
 TEST_P(FaultMatrix, SameTokens) {
   const test::Deadline deadline(name(GetParam()));
+  const test::Held before = test::Held::by(::getpid());
   {
     Stage stage(GetParam());
     if (GetParam().phase != Phase::kLoad) {
@@ -89,6 +91,7 @@ TEST_P(FaultMatrix, SameTokens) {
     if (comes_back(GetParam().fault)) expect_node_is_back(stage);
   }
   EXPECT_THAT(test::children(), testing::IsEmpty());
+  EXPECT_THAT(test::left_by(::getpid(), before, test::kCleanUp), testing::IsEmpty());
 }
 
 }  // namespace

@@ -1,4 +1,9 @@
 // The fault matrix: what goes wrong, with what, and when. Each cell is a test of its own (fault_matrix_test.cpp).
+//
+// Disks are the coordinator's. A node reads no disk for a batch: its experts are in memory. Where it has a copy of the
+// model it reads that while it takes its share, as slowly as a slow link would bring the same bytes (the paced link's
+// tests); it writes a cache of the copy's manifest and nothing else, and serves where that disk is full
+// (FullDisk.ManifestCacheOfANode_IsAWarningAndItServes).
 #pragma once
 
 #include <array>

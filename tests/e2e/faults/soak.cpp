@@ -31,8 +31,6 @@ constexpr std::size_t kNodes = 2;
 constexpr std::array<const char*, 4> kPrompts = {"the cat sat", "once upon a time there was", "hello",
                                                  "a b c d e f g h i j"};
 constexpr int kTokens = 16;
-// The first batch and its reply are the canary's: a node that is lost before it is ready ends the start with an error.
-constexpr unsigned kCanaryFrames = 1;
 // What a node may have grown by at the end: buffers that it keeps, not what runs left behind.
 constexpr std::uint64_t kMostGrowth = std::uint64_t{64} << 20;
 
@@ -57,7 +55,7 @@ struct Draw {
   SoakFault fault = SoakFault::kNone;
   std::size_t node = 0;
   Relay::Way way = Relay::Way::kToCoordinator;
-  unsigned frame = 0;  // of batches or replies, from the first
+  unsigned frame = 0;  // of batches or replies, from the first, which is the canary's
 
   Draw(std::uint64_t seed, std::uint64_t run) {
     std::seed_seq words{seed, run};
@@ -67,7 +65,7 @@ struct Draw {
     fault = static_cast<SoakFault>(random() % kSoakFaults);
     node = random() % kNodes;
     way = random() % 2 == 0 ? Relay::Way::kToNode : Relay::Way::kToCoordinator;
-    frame = static_cast<unsigned>(kCanaryFrames + random() % 30);
+    frame = static_cast<unsigned>(random() % 30);
   }
   std::string describe() const {
     return fmt::format("prompt {}, batch {}, {} of node {} at {} {}", prompt, batch, name(fault), node,

@@ -1,6 +1,7 @@
 #include "tests/e2e/faults/stage.h"
 
 #include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <stop_token>
 
 #include "coordinator/app/generation.h"
+#include "tests/e2e/support/node_watch.h"
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
@@ -61,6 +63,11 @@ void Stage::start_node() {
   if (!security_.secret_file.empty()) flags.insert(flags.end(), {"--secret-file", security_.secret_file.string()});
   if (security_.plain_data) flags.emplace_back("--plain-data");
   node_ = std::make_unique<NodeProcess>(flags, machine_ ? machine_->network() : -1);
+  // Its threads name themselves, a little after it says that it listens.
+  EXPECT_TRUE(eventually([&] {
+    node_held_ = Held::by(node_->process().pid());
+    return node_held_.has("thread terrace-io") && node_held_.has("thread terrace-compute");
+  }));
   relay_ = std::make_unique<Relay>(node_->address(), node_->data_port());
 }
 
@@ -86,7 +93,15 @@ Stage::~Stage() {
   node_->kill(SIGCONT);
   if (machine_) machine_->set_link(true);
   if (cell_.fault == FaultKind::kOutOfMemory) return;  // how it ends without memory is its own affair
+  expect_node_is_clean();
   node_->stop();
+}
+
+void Stage::expect_node_is_clean() const {
+  const std::shared_ptr<security::Credentials> credentials =
+      must(security::Credentials::load(security_, security::Role::kCoordinator, Logger::silent()));
+  EXPECT_TRUE(NodeWatch(node_->address(), credentials).until_clean(kCleanUp)) << "a session of the coordinator is left";
+  EXPECT_THAT(left_by(node_->process().pid(), node_held_, kCleanUp), testing::IsEmpty());
 }
 
 GateRun Stage::generate() { return gate_run(*engine_, kBatch, kPrompt, kTokens); }

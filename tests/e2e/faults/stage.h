@@ -1,6 +1,7 @@
 // One coordinator in this process, one real node, and whatever stands between them for a cell of the fault matrix.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,11 +13,15 @@
 #include "tests/e2e/faults/matrix.h"
 #include "tests/e2e/support/disks.h"
 #include "tests/e2e/support/gate_run.h"
+#include "tests/e2e/support/held.h"
 #include "tests/e2e/support/network.h"
 #include "tests/e2e/support/node_process.h"
 #include "tests/e2e/support/relay.h"
 
 namespace terrace::test {
+
+// What ends with a coordinator has ended by then: twice a session's lease, and well below a cell's Deadline.
+inline constexpr std::chrono::seconds kCleanUp{20};
 
 class Stage {
  public:
@@ -24,7 +29,8 @@ class Stage {
   explicit Stage(const Cell& cell);
   // The coordinator too, and the node holds its share, unless it was lost meanwhile; nothing has been asked.
   void load();
-  // Ends coordinator and node in order; the test fails where the node does not end, or was not clean before.
+  // Ends coordinator and node in order. The test fails where a node that lives keeps a session, memory of it, a
+  // connection or a thread of the coordinator that is gone, or does not end.
   ~Stage();
 
   // Tokens and logits of a run; throws with the error's text.
@@ -47,6 +53,7 @@ class Stage {
  private:
   void start_node();
   void change_the_nodes_copy();
+  void expect_node_is_clean() const;
 
   const Cell cell_;
   const TempDir dir_;
@@ -56,6 +63,7 @@ class Stage {
   std::optional<SmallDisk> small_disk_;
   std::optional<Machine> machine_;
   std::unique_ptr<NodeProcess> node_;
+  Held node_held_;  // by the node before it had a coordinator
   std::unique_ptr<Relay> relay_;
   std::unique_ptr<app::Engine> engine_;
 };

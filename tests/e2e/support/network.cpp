@@ -142,15 +142,29 @@ std::string Machine::ipv4() const { return fmt::format("10.77.{}.2", number_); }
 std::string Machine::ipv6() const { return fmt::format("fd77:{}::2", number_); }
 std::string Machine::our_ipv4() const { return fmt::format("10.77.{}.1", number_); }
 
-void Machine::set_rate(unsigned megabits) {
-  // Bursts as measured to give 94 % of the rate and more: a tick's worth of bytes.
+// Rate and delay are made together, since a device has one root: netem's, with the rate below it.
+void Machine::shape() const {
   const auto lines = [&](const std::string& device) {
-    if (megabits == 0) return fmt::format("tc qdisc del dev {} root", device);
-    const char* burst = megabits <= 100 ? "64k" : megabits <= 1000 ? "256k" : megabits <= 2500 ? "512k" : "4m";
-    return fmt::format("tc qdisc replace dev {} root tbf rate {}mbit burst {} latency 20ms", device, megabits, burst);
+    std::string made = fmt::format("tc qdisc del dev {} root 2>/dev/null || true\n", device);
+    if (delay_us_ != 0) made += fmt::format("tc qdisc add dev {} root handle 1: netem delay {}us\n", device, delay_us_);
+    if (megabits_ == 0) return made;
+    // Bursts as measured to give 94 % of the rate and more: a tick's worth of bytes.
+    const char* burst = megabits_ <= 100 ? "64k" : megabits_ <= 1000 ? "256k" : megabits_ <= 2500 ? "512k" : "4m";
+    return made + fmt::format("tc qdisc add dev {} {} tbf rate {}mbit burst {} latency 20ms", device,
+                              delay_us_ != 0 ? "parent 1:1" : "root", megabits_, burst);
   };
   ours(lines(link_));
   theirs(lines("link0"));
+}
+
+void Machine::set_rate(unsigned megabits) {
+  megabits_ = megabits;
+  shape();
+}
+
+void Machine::set_delay(unsigned us) {
+  delay_us_ = us;
+  shape();
 }
 
 void Machine::set_loss(unsigned one_in) {
@@ -173,11 +187,6 @@ std::uint64_t Machine::lost() const {
     if (at != std::string::npos) packets += std::stoull(said.substr(at + 16));
   }
   return packets;
-}
-
-void Machine::set_delay(unsigned us) {
-  ours(fmt::format("tc qdisc replace dev {} root netem delay {}us", link_, us));
-  theirs(fmt::format("tc qdisc replace dev link0 root netem delay {}us", us));
 }
 
 void Machine::set_link(bool is_up) {

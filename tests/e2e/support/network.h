@@ -45,25 +45,28 @@ class Machine {
   std::string ipv6() const;      // without brackets
   std::string our_ipv4() const;  // of our end of the link
 
-  // Both ways, by tc tbf: 1000, 2500, 10000. Needs "tbf". 0: unlimited again.
+  // Both ways, by tc tbf: 1000, 2500, 10000. Needs "tbf". 0: unlimited again. A delay stays.
   void set_rate(unsigned megabits);
   // One in so many packets that come in is dropped, both ways, by nft numgen: counted, so that a run of any length
   // loses some. Once. Needs "nft".
   void set_loss(unsigned one_in);
   std::uint64_t lost() const;  // packets so far
-  // So much more one way, both ways, by netem. Needs "netem"; not together with a rate.
+  // So much more one way, both ways, by netem. Needs "netem". 0: none again. A rate stays: what has waited its time
+  // then waits for its turn.
   void set_delay(unsigned us);
   void set_link(bool is_up);
 
  private:
   std::string up(const std::string& device, unsigned host) const;
+  void shape() const;
   void take_down();
   void ours(const std::string& lines) const;    // run_shell_lines() in our namespace
   void theirs(const std::string& lines) const;  // and in the machine's
 
   unsigned number_;
   int network_ = -1;
-  std::string link_;  // our end's name
+  unsigned megabits_ = 0, delay_us_ = 0;  // of the link; 0: none
+  std::string link_;                      // our end's name
 };
 
 // Processes of which this one is the parent, zombies among them; of a test that cleaned up: none.

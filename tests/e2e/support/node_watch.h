@@ -1,6 +1,7 @@
 // A node's state as `terrace status` sees it, asked for often.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,15 +14,18 @@ namespace terrace::test {
 
 class NodeWatch {
  public:
-  explicit NodeWatch(const std::string& address) : control_(must(legs::make_grpc_node_control(address, {}))) {}
+  explicit NodeWatch(const std::string& address, std::shared_ptr<security::Credentials> credentials = {})
+      : control_(must(legs::make_grpc_node_control(address, {}, std::move(credentials)))) {}
 
   // Until the node answers and what it says is so; false: not within the test's patience.
   template <class Condition>
-  bool until(Condition condition) {
-    return eventually([&] {
-      const auto status = control_->status();
-      return status.ok() && condition(*status);
-    });
+  bool until(Condition condition, std::chrono::milliseconds patience = kPatience) {
+    return eventually(
+        [&] {
+          const auto status = control_->status();
+          return status.ok() && condition(*status);
+        },
+        patience);
   }
   // Until the node's only session says so.
   template <class Condition>
@@ -36,10 +40,12 @@ class NodeWatch {
   bool until_sessions(std::size_t n) {
     return until([&](const legs::NodeStatus& status) { return status.sessions.size() == n; });
   }
-  bool until_clean() {
-    return until([](const legs::NodeStatus& status) {
-      return status.sessions.empty() && status.memory_reserved == 0 && status.memory_used == 0;
-    });
+  bool until_clean(std::chrono::milliseconds patience = kPatience) {
+    return until(
+        [](const legs::NodeStatus& status) {
+          return status.sessions.empty() && status.memory_reserved == 0 && status.memory_used == 0;
+        },
+        patience);
   }
 
  private:

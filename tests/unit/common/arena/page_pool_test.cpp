@@ -1,6 +1,9 @@
 #include "common/arena/page_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
@@ -67,6 +70,33 @@ TEST(MapTouched, GivenUpBetweenTwoSteps_NothingIsKept) {
   EXPECT_EQ(given_up.error().code(), ErrorCode::kPeerGone);
   EXPECT_EQ(asked, 2);
 }
+
+// 0, or the number of the line at which it is not so. In a process of its own, which has no rights of root's.
+int lock_below_a_limit() {
+  constexpr std::uint64_t kLimit = 16 * kPageBytes;
+  const rlimit limit{kLimit, kLimit};
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return __LINE__;
+  if (geteuid() == 0 && seteuid(65534) != 0) return __LINE__;
+  if (raise_lock_limit() != kLimit) return __LINE__;
+  const auto small = map_touched(8 * kPageBytes), large = map_touched(32 * kPageBytes);
+  if (!small.ok() || !large.ok() || locked_bytes() != 0) return __LINE__;
+  if (!lock(*small) || locked_bytes() != 8 * kPageBytes) return __LINE__;
+  if (lock(*large) || locked_bytes() != 8 * kPageBytes) return __LINE__;
+  std::memset(large->data(), 1, large->size());
+  unmap(*small);
+  return locked_bytes() == 0 ? 0 : __LINE__;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they lock nothing, and say that they did
+TEST(MapTouched, LockedAsFarAsTheLimitAllows_TheRestIsAsItWas) {
+  const pid_t child = fork();
+  if (child == 0) _exit(lock_below_a_limit());
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  ASSERT_TRUE(WIFEXITED(state));
+  EXPECT_EQ(WEXITSTATUS(state), 0) << "line";
+}
+#endif
 
 TEST_F(PagePoolTest, RandomTakesAndGives_KeepCount) {
   constexpr unsigned kSeed = 4711;

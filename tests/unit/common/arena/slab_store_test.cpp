@@ -46,6 +46,19 @@ SlabRef put(Reservation& reservation, int n, std::byte fill) {
   return publish(std::move(*slab));
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they lock nothing
+// 40 KiB: below the limit of locked memory of any machine that has one.
+TEST(SlabStoreMemory, OfAReservation_IsLockedUntilItEnds) {
+  SlabStore store({1 << 20, {}});
+  const std::uint64_t before = locked_bytes();
+  auto reservation = reserve(store, 40 << 10);
+  EXPECT_EQ(locked_bytes(), before + (40 << 10));
+  reservation.reset();
+  store.reclaim();
+  EXPECT_EQ(locked_bytes(), before);
+}
+#endif
+
 TEST(SlabStore, StoredBytes_PartsAtCacheLinesWholeInPages) {
   EXPECT_EQ(kSizes.file_bytes(), 5000u);
   EXPECT_EQ(kSizes.stored_bytes(), 2 * kPageBytes);
