@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -39,6 +40,14 @@ class CardTrunkOps : public test::CardTest {
     std::byte* rows = zeros(n_rows * stride(activation, cols));
     EXPECT_TRUE(quantize_card_rows(stream(), {activation, x, cols, n_rows, cols, rows, stride(activation, cols)}).ok());
     return download(rows, n_rows * stride(activation, cols));
+  }
+  // In 16 lanes (docs/numerics.md 3.2).
+  static float dot_in_lanes(const float* w, const std::vector<float>& x) {
+    float lanes[16] = {};
+    for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(w[i], x[i], lanes[i % 16]);
+    for (std::size_t half = 8; half >= 1; half /= 2)
+      for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+    return lanes[0];
   }
   // What lies between the parts of a row is not written.
   std::byte* zeros(std::size_t n) { return upload(std::vector<std::byte>(n)); }
@@ -279,6 +288,76 @@ TEST_F(CardTrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNote
   ASSERT_OK(choose_experts(stream(), args));
   EXPECT_THAT(download(args.failures, 2), ElementsAre(kNoFailure, 5));
   EXPECT_THAT(download(args.ids + 3, 3), ElementsAre(0, 1, 2));
+}
+
+TEST_F(CardTrunkOps, ResidualAndChoice_EqualsResidualRouterAndChoice) {
+  constexpr std::uint32_t n = 2048, kExperts = 128, kTopK = 8;
+  const auto x = random(n), delta = random(n), w = random(n), router = random(kExperts * n, 0.02f);
+  std::vector<CardSlab> slabs;
+  for (std::uintptr_t e = 1; e <= kExperts; ++e)
+    slabs.push_back({reinterpret_cast<std::byte*>(e), reinterpret_cast<std::byte*>(1000 + e),
+                     reinterpret_cast<std::byte*>(2000 + e)});
+  const auto make = [&](const std::vector<float>& added) {
+    ResidualAndChoiceArgs args;
+    args.residual.x = upload(x);
+    args.residual.n_rows = 1;
+    args.residual.n = n;
+    args.residual.delta = upload(added);
+    args.residual.w = upload(w);
+    args.residual.eps = 1e-6f;
+    args.residual.added_code = 3;
+    args.residual.normed_code = 4;
+    args.residual.h = room<float>(n);
+    for (std::size_t i = 0; i < 3; ++i)
+      args.residual.out[i] = {kClasses[i], zeros(stride(kClasses[i], n)), stride(kClasses[i], n)};
+    args.residual.failures = no_failures(1);
+    args.router = upload(router);
+    args.choice.n_rows = 1;
+    args.choice.n_experts = kExperts;
+    args.choice.top_k = kTopK;
+    args.choice.ids = room<std::uint16_t>(kTopK);
+    args.choice.weights = room<float>(kTopK);
+    args.choice.router_code = 5;
+    args.choice.failures = args.residual.failures;
+    args.choice.slabs = upload(slabs);
+    args.choice.gate_up = reinterpret_cast<GemvGroup*>(zeros(2 * kTopK * sizeof(GemvGroup)));
+    args.choice.down = reinterpret_cast<GemvGroup*>(zeros(kTopK * sizeof(GemvGroup)));
+    args.choice.x_rows = room<std::uint32_t>(2 * kTopK);
+    args.choice.slots = room<std::int32_t>(kTopK);
+    return args;
+  };
+  auto bad = delta;
+  bad[1234] = kNaN;
+  for (const bool is_bad : {false, true}) {
+    const auto& added = is_bad ? bad : delta;
+    const ResidualAndChoiceArgs single = make(added), args = make(added);
+    if (!has_residual_and_choice(stream(), args)) GTEST_SKIP() << "this card has no clusters, or too little memory";
+    ASSERT_OK(residual(stream(), single.residual));
+    // The router by hand: in 16 lanes, as the host's table does it.
+    const auto h = download(single.residual.h, n);
+    std::vector<float> logits(kExperts);
+    for (std::uint32_t e = 0; e < kExperts; ++e) logits[e] = dot_in_lanes(router.data() + e * n, h);
+    ChooseArgs choice = single.choice;
+    choice.logits = upload(logits);
+    ASSERT_OK(choose_experts(stream(), choice));
+    ASSERT_OK(residual_and_choice(stream(), args));
+    EXPECT_THAT(download(args.residual.failures, 1), ElementsAre(is_bad ? 3 : kNoFailure));
+    if (is_bad) break;  // residual() zeroes a part of such a row, so that its choice is another
+    EXPECT_EQUAL_FLOATS(download(args.residual.x, n), download(single.residual.x, n), "x");
+    EXPECT_EQUAL_FLOATS(download(args.choice.weights, kTopK), download(choice.weights, kTopK), "weights");
+    EXPECT_EQ(download(args.choice.ids, kTopK), download(choice.ids, kTopK));
+    EXPECT_EQ(download(args.choice.slots, kTopK), download(choice.slots, kTopK));
+    EXPECT_EQ(download(args.choice.x_rows, 2 * kTopK), download(choice.x_rows, 2 * kTopK));
+    const auto bytes = [&](const GemvGroup* groups, std::size_t count) {
+      return download(reinterpret_cast<const std::byte*>(groups), count * sizeof(GemvGroup));
+    };
+    EXPECT_EQ(bytes(args.choice.gate_up, 2 * kTopK), bytes(choice.gate_up, 2 * kTopK));
+    EXPECT_EQ(bytes(args.choice.down, kTopK), bytes(choice.down, kTopK));
+    EXPECT_EQUAL_FLOATS(download(args.residual.h, n), h, "h");
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(download(args.residual.out[i].rows, args.residual.out[i].stride),
+                download(single.residual.out[i].rows, args.residual.out[i].stride));
+  }
 }
 
 TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {

@@ -169,12 +169,11 @@ Status CudaTrunk::queue_input() {
   return stream_.fill(step<std::byte>(at_.failures), 0xff, size_.n_rows * sizeof(std::uint32_t));
 }
 
-// From the residual to the layer's router: what comes before its experts.
+// What comes before the layer's second norm.
 Status CudaTrunk::queue_attention(std::uint32_t layer, Pending pending) {
   TERRACE_RETURN_IF_ERROR(norm(layer, pending, CardFailure::kNormedBeforeAttention));
   TERRACE_RETURN_IF_ERROR(project(layer));
-  TERRACE_RETURN_IF_ERROR(attend(layer));
-  return norm(layer, Pending::kAttention, CardFailure::kNormedBeforeExperts);
+  return attend(layer);
 }
 
 Status CudaTrunk::queue_whole() {
@@ -182,7 +181,7 @@ Status CudaTrunk::queue_whole() {
   const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
   for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
     TERRACE_RETURN_IF_ERROR(queue_attention(layer, layer == 0 ? Pending::kNothing : Pending::kExperts));
-    TERRACE_RETURN_IF_ERROR(choose(layer, true));
+    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, true));
     TERRACE_RETURN_IF_ERROR(experts(layer));
   }
   return queue_head(Pending::kExperts);
@@ -281,7 +280,7 @@ Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) 
     if (layer == 0) TERRACE_RETURN_IF_ERROR(queue_input());
     if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
     TERRACE_RETURN_IF_ERROR(queue_attention(layer, add_sums ? Pending::kSums : Pending::kNothing));
-    TERRACE_RETURN_IF_ERROR(choose(layer, false));
+    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, false));
     TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(pinned_.back.data() + back_rows_, step<std::byte>(at_.h), row_bytes));
     TERRACE_RETURN_IF_ERROR(
         stream_.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));

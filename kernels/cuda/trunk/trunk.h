@@ -75,7 +75,9 @@ class CudaTrunk final : public CardTrunk {
   Status norm(std::uint32_t layer, Pending pending, CardFailure what);
   Status project(std::uint32_t layer);
   Status attend(std::uint32_t layer);
-  Status choose(std::uint32_t layer, bool with_pairs);
+  Status norm_and_choose(std::uint32_t layer, bool with_pairs);
+  ResidualArgs norm_args(std::uint32_t layer, Pending pending, CardFailure what) const;
+  ChooseArgs choice_args(std::uint32_t layer, bool with_pairs) const;
   Status experts(std::uint32_t layer);
   struct Rows {
     const std::byte* at;

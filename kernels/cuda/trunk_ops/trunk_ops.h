@@ -107,6 +107,16 @@ struct ChooseArgs {
 inline constexpr std::uint32_t kMaxChosenExperts = 1024;
 Status choose_experts(const Stream& stream, const ChooseArgs& args);
 
+// residual(), the F32 router and choose_experts() of one row in one launch.
+struct ResidualAndChoiceArgs {
+  ResidualArgs residual;          // n_rows 1, no `rows`
+  const float* router = nullptr;  // card memory [n_experts, n], 16-byte aligned
+  ChooseArgs choice;              // `logits` is not used
+};
+// Whether it is possible on this card: its shared memory holds the router, and the shapes go in clusters.
+bool has_residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
+Status residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
+
 // Card rows of SILU(gate) * up.
 struct ExpertRowsArgs {
   const float* gate = nullptr;  // [n_pairs, n]
