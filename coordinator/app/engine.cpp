@@ -357,6 +357,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
+  if (placement.no_card) p.notes.print("{}", kernels::without_card_text(options.card, *placement.no_card));
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
   const auto first = p.first_epoch(placement.owners);
