@@ -44,6 +44,7 @@ struct TrunkOptions {
   std::span<std::byte> card_memory = {};
   // Set: the card computes the whole trunk, and its part of the memory is of trunk_bytes().
   std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
+  kernels::LoadProgress on_card_progress = {};  // of its weights on their way there
 };
 
 // Whether a step of so many rows goes as two halves. elsewhere: nodes compute some of its experts. On a card none does.

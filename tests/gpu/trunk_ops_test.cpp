@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -358,6 +360,105 @@ TEST_F(CardTrunkOps, ResidualAndChoice_EqualsResidualRouterAndChoice) {
       EXPECT_EQ(download(args.residual.out[i].rows, args.residual.out[i].stride),
                 download(single.residual.out[i].rows, args.residual.out[i].stride));
   }
+}
+
+// Experts of other legs have no pair here, and their places in the sum are passed over.
+TEST_F(CardTrunkOps, ChooseExperts_OfWhichSomeAreElsewhere_LeavesTheirPairsOut) {
+  constexpr std::uint32_t kExperts = 128, kTopK = 8;
+  for (const std::uint32_t n_rows : {1u, 3u, 8u, 9u}) {
+    const std::uint32_t n_pairs = n_rows * kTopK, n_groups = std::min(n_pairs, kExperts);
+    std::vector<CardSlab> slabs(kExperts);
+    const auto is_here = [](std::size_t expert) { return expert % 3 != 0; };
+    for (std::uintptr_t e = 0; e < kExperts; ++e)
+      if (is_here(e))
+        slabs[e] = {reinterpret_cast<std::byte*>(1 + e), reinterpret_cast<std::byte*>(1),
+                    reinterpret_cast<std::byte*>(1)};
+    ChooseArgs args;
+    args.logits = upload(random(n_rows * kExperts));
+    args.n_rows = n_rows;
+    args.n_experts = kExperts;
+    args.top_k = kTopK;
+    args.ids = room<std::uint16_t>(n_pairs);
+    args.weights = room<float>(n_pairs);
+    args.failures = no_failures(n_rows);
+    args.slabs = upload(slabs);
+    args.gate_up = room<GemvGroup>(2 * n_groups);
+    args.down = room<GemvGroup>(n_groups);
+    args.x_rows = room<std::uint32_t>(2 * n_pairs);
+    args.slots = room<std::int32_t>(n_pairs);
+    ASSERT_OK(choose_experts(stream(), args));
+    const auto ids = download(args.ids, n_pairs);
+    const auto slots = download(args.slots, n_pairs);
+    std::uint32_t here = 0, grouped = 0;
+    for (std::uint32_t i = 0; i < n_pairs; ++i) {
+      EXPECT_EQ(slots[i] >= 0, is_here(ids[i]));
+      if (slots[i] >= 0) ++here;
+    }
+    const auto gate_up = download(args.gate_up, 2 * n_groups), down = download(args.down, n_groups);
+    for (std::uint32_t g = 0; g < n_groups; ++g) {
+      grouped += down[g].n;
+      EXPECT_EQ(gate_up[g].n, down[g].n);
+      EXPECT_EQ(gate_up[n_groups + g].n, down[g].n);
+    }
+    EXPECT_EQ(grouped, here);
+    EXPECT_LT(here, n_pairs);
+  }
+}
+
+// What a step does between two layers: rows go to pinned memory behind a flag, and the residual waits for the sums.
+TEST_F(CardTrunkOps, HandedOverRows_AreThereWithTheFlag_AndTheResidualWaitsForTheSums) {
+  constexpr std::uint32_t kRows = 2, kTopK = 8, n = 2048;
+  auto pinned = card().make_pinned(1 << 20);
+  ASSERT_OK(pinned);
+  std::byte* const host = pinned->data();
+  std::memset(host, 0, pinned->size());
+  auto* const rows_flag = reinterpret_cast<std::uint32_t*>(host);
+  auto* const sums_flag = reinterpret_cast<std::uint32_t*>(host + 64);
+  const auto h = random(kRows * n), weights = random(kRows * kTopK), x = random(kRows * n);
+  std::vector<std::uint16_t> ids(kRows * kTopK);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(3 * i);
+  const auto* step = upload(std::vector<std::uint32_t>{7});
+  HandOverArgs over;
+  over.rows = upload(h);
+  over.ids = upload(ids);
+  over.weights = upload(weights);
+  over.n_values = kRows * n;
+  over.n_choices = kRows * kTopK;
+  over.host_rows = reinterpret_cast<float*>(host + 4096);
+  over.host_ids = reinterpret_cast<std::uint16_t*>(host + 256);
+  over.host_weights = reinterpret_cast<float*>(host + 1024);
+  over.flag = {rows_flag, step};
+  auto* const sums = reinterpret_cast<std::int64_t*>(host + 65536);
+  ResidualArgs args;
+  args.x = upload(x);
+  args.n_rows = kRows;
+  args.n = n;
+  args.sums = sums;
+  args.sums_flag = {sums_flag, step};
+  args.failures = no_failures(kRows);
+  ASSERT_OK(stream().synchronize());
+  ASSERT_OK(hand_over(stream(), over));
+  ASSERT_OK(residual(stream(), args));
+  const std::atomic_ref flag(*rows_flag);
+  while (flag.load(std::memory_order_acquire) != 7) {
+    const auto done = stream().is_done();
+    ASSERT_OK(done);
+    ASSERT_FALSE(*done) << "the residual did not wait";
+  }
+  EXPECT_EQ(std::memcmp(over.host_rows, h.data(), h.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(over.host_ids, ids.data(), ids.size() * sizeof ids[0]), 0);
+  EXPECT_EQ(std::memcmp(over.host_weights, weights.data(), weights.size() * sizeof(float)), 0);
+  std::vector<float> expected(x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sums[i] = (static_cast<std::int64_t>(i) - 2000) << 20;
+    expected[i] = x[i] + static_cast<float>(std::ldexp(static_cast<double>(sums[i]), -24));
+  }
+  const auto done = stream().is_done();
+  ASSERT_OK(done);
+  EXPECT_FALSE(*done) << "the sums are not there";
+  std::atomic_ref(*sums_flag).store(7, std::memory_order_release);
+  EXPECT_EQUAL_FLOATS(download(args.x, kRows * n), expected, "x");
+  EXPECT_THAT(download(args.failures, kRows), Each(kNoFailure));
 }
 
 TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {

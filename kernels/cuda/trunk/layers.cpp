@@ -42,9 +42,14 @@ ResidualArgs CudaTrunk::norm_args(std::uint32_t layer, Pending pending, CardFail
   args.n_rows = size_.n_rows;
   args.n = model_.d_model;
   if (pending == Pending::kAttention) args.delta = step<float>(at_.delta);
-  if (pending == Pending::kExperts)
+  const bool beside_legs = pending == Pending::kLegs || pending == Pending::kLegsAndExperts;
+  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts)
     args.experts = {step<float>(at_.out), step<std::int32_t>(at_.slots), step<float>(at_.weights), model_.top_k};
   if (pending == Pending::kSums) args.sums = step<std::int64_t>(at_.sums);
+  if (beside_legs) {
+    args.sums = reinterpret_cast<const std::int64_t*>(pinned_.sums.data());
+    args.sums_flag = {flag(from, Flag::kSums), step<std::uint32_t>(at_.step)};
+  }
   args.shift = model_.shift;
   args.experts_code = code(from, CardFailure::kExperts);
   args.added_code = code(
@@ -166,7 +171,7 @@ ChooseArgs CudaTrunk::choice_args(std::uint32_t layer, bool with_pairs) const {
   args.top_k = model_.top_k;
   args.scaled = model_.scales_weights;
   args.scale = model_.expert_scale;
-  args.ids = step<std::uint16_t>(at_.ids) + std::size_t{layer} * size_.n_rows * model_.top_k;
+  args.ids = step<std::uint16_t>(ids_at(layer));
   args.weights = step<float>(at_.weights);
   args.router_code = code(layer, CardFailure::kRouter);
   args.failures = step<std::uint32_t>(at_.failures);

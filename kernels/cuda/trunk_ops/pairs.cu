@@ -39,9 +39,11 @@ __device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
       if (count != 0) {
         const std::uint32_t mine = group + __popc(used & ((1u << warp_lane()) - 1)), at = first + before - count;
         next[expert] = at;
-        args.gate_up[mine] = {args.slabs[expert].gate, at, count};
-        args.gate_up[n_groups + mine] = {args.slabs[expert].up, n_pairs + at, count};
-        args.down[mine] = {args.slabs[expert].down, at, count};
+        const CardSlab slab = args.slabs[expert];
+        const std::uint32_t here = slab.gate != nullptr ? count : 0;
+        args.gate_up[mine] = {slab.gate, at, here};
+        args.gate_up[n_groups + mine] = {slab.up, n_pairs + at, here};
+        args.down[mine] = {slab.down, at, here};
       }
       first += __shfl_sync(~0u, before, kWarp - 1);
       group += __popc(used);
@@ -53,7 +55,7 @@ __device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
   for (std::uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) {
     const std::uint32_t at = atomicAdd(next + args.ids[i], 1u);
     args.x_rows[at] = args.x_rows[n_pairs + at] = i / args.top_k;
-    args.slots[i] = static_cast<std::int32_t>(at);
+    args.slots[i] = args.slabs[args.ids[i]].gate != nullptr ? static_cast<std::int32_t>(at) : -1;
   }
 }
 

@@ -98,11 +98,12 @@ __device__ __forceinline__ void pairs_of_one_row(const ChooseArgs& args, const s
   const std::uint32_t n = args.top_k;
   for (std::uint32_t k = warp_lane(); k < n; k += kWarp) {
     const CardSlab slab = slabs[ids[k]];
-    args.gate_up[k] = {slab.gate, k, 1};
-    args.gate_up[n + k] = {slab.up, n + k, 1};
-    args.down[k] = {slab.down, k, 1};
+    const std::uint32_t count = slab.gate != nullptr ? 1 : 0;
+    args.gate_up[k] = {slab.gate, k, count};
+    args.gate_up[n + k] = {slab.up, n + k, count};
+    args.down[k] = {slab.down, k, count};
     args.x_rows[k] = args.x_rows[n + k] = 0;
-    args.slots[k] = static_cast<std::int32_t>(k);
+    args.slots[k] = count != 0 ? static_cast<std::int32_t>(k) : -1;
   }
 }
 

@@ -10,7 +10,7 @@ constexpr std::uint32_t kOwnWeights = 2;  // of a thread, brought before the ker
 __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArgs args) {
   extern __shared__ float values[];
   __shared__ float shared_r;
-  let_next_begin();
+  let_next_begin_unless_waiting(args);
   float w[kOwnWeights];
 #pragma unroll
   for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArg
   const bool adds = args.delta != nullptr || args.sums != nullptr || args.experts.out != nullptr;
   const ToFixed to_fixed(args.shift);
   bool finite = true, good = true;
+  wait_for_sums(args);
   for (std::uint32_t i = threadIdx.x; i < args.n; i += blockDim.x) {
     const float value = added(args, x[i], row, i, to_fixed, good);
     if (adds) x[i] = value;
@@ -67,7 +68,7 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   const auto cluster = cooperative_groups::this_cluster();
   const std::uint32_t part = args.n / kClusterBlocks, first = cluster.block_rank() * part;
   auto all_began = cluster.barrier_arrive();
-  let_next_begin();
+  let_next_begin_unless_waiting(args);
   float w[kOwnWeights];
 #pragma unroll
   for (std::uint32_t j = 0; j < kOwnWeights; ++j) {

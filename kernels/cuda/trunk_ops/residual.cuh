@@ -21,25 +21,46 @@ inline constexpr std::uint32_t kClusterBlocks = 8, kClusterThreads = 256;
 #define TERRACE_CLUSTER
 #endif
 
+// As let_next_begin(), where there are no sums to be waited for: thread blocks that wait behind this kernel hold shared
+// memory, which whoever computes the sums may need on the same card.
+__device__ __forceinline__ void let_next_begin_unless_waiting(const ResidualArgs& args) {
+  if (args.sums_flag.word == nullptr) let_next_begin();
+}
+
+// Until the sums are there. All threads.
+__device__ __forceinline__ void wait_for_sums(const ResidualArgs& args) {
+  if (args.sums_flag.word == nullptr) return;
+  if (threadIdx.x == 0) {
+    const std::uint32_t step = *args.sums_flag.step;
+    std::uint32_t word;
+    do {
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(args.sums_flag.word) : "memory");
+    } while (word != step);
+  }
+  __syncthreads();
+  let_next_begin();
+}
+
 // The row's i-th value with what is added to it; `good`: the sum over experts is in range.
 __device__ __forceinline__ float added(const ResidualArgs& args, float x, std::uint32_t row, std::uint32_t i,
                                        const ToFixed& to_fixed, bool& good) {
   const std::size_t at = std::size_t{row} * args.n + i;
   if (args.delta != nullptr) return x + args.delta[at];
+  if (args.sums == nullptr && args.experts.out == nullptr) return x;
   std::int64_t sum = 0;
-  if (args.sums != nullptr) {
-    sum = args.sums[at];
-  } else if (args.experts.out != nullptr) {
+  if (args.sums != nullptr)
+    sum = args.sums_flag.word == nullptr ? args.sums[at] : __ldcv(reinterpret_cast<const long long*>(args.sums + at));
+  if (args.experts.out != nullptr) {
     const ExpertOutputs& from = args.experts;
 #pragma unroll 8
     for (std::uint32_t s = 0; s < from.n_slots; ++s) {
       const std::size_t slot = std::size_t{row} * from.n_slots + s;
-      const float t = from.weights[slot] * from.out[std::size_t(from.slots[slot]) * args.n + i];
+      const std::int32_t pair = from.slots[slot];
+      if (pair < 0) continue;
+      const float t = from.weights[slot] * from.out[std::size_t(pair) * args.n + i];
       good = good && to_fixed.takes(t);
       sum += to_fixed(t);
     }
-  } else {
-    return x;
   }
   good = good && is_total(sum);
   return x + from_fixed_value(sum, args.shift);
@@ -75,6 +96,7 @@ __device__ __forceinline__ void add_in_cluster(const ResidualArgs& args, std::ui
   const bool adds = args.delta != nullptr || args.sums != nullptr || args.experts.out != nullptr;
   const ToFixed to_fixed(args.shift);
   bool finite = true, good = true;
+  wait_for_sums(args);
   for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads) {
     const float value = added(args, x[i], row, i, to_fixed, good);
     if (adds) x[i] = value;
