@@ -169,24 +169,26 @@ answer_of() {
 }
 
 echo "== gate: score and serve"
-model=$demo
-head -c 9000 "$(dirname "$demo")/corpus/fairy_tales.txt" >"$work/text"
-score_of cpu
-answer_of cpu
-[ "$(wc -l <"$work/serve-cpu")" = 2 ] || fail "serve: no answers of the CPU: $(tail -c 400 "$work/serve-cpu.err")"
-for vram in 2G 36M; do
-  score_of "card-$vram" --gpu 0 --vram "$vram" --batch 64
-  answer_of "card-$vram" --gpu 0 --vram "$vram" --batch 64
+head -c 6000 "$(dirname "$demo")/corpus/fairy_tales.txt" >"$work/text"
+# All experts on the card, and some on the CPU beside it.
+for placed in "demo 2G $demo" "random 512M $work/random.gguf"; do
+  read -r name vram model <<<"$placed"
+  score_of "cpu-$name"
+  answer_of "cpu-$name"
+  [ "$(wc -l <"$work/serve-cpu-$name")" = 2 ] || fail "serve: no answers of the CPU: $(tail -c 400 "$work/serve-cpu-$name.err")"
+  score_of "card-$name" --gpu 0 --vram "$vram" --batch 64
+  answer_of "card-$name" --gpu 0 --vram "$vram" --batch 64
   for what in score serve; do
-    if [ -s "$work/$what-card-$vram" ] && cmp -s "$work/$what-cpu" "$work/$what-card-$vram"; then
+    if [ -s "$work/$what-card-$name" ] && cmp -s "$work/$what-cpu-$name" "$work/$what-card-$name"; then
       echo "  $what --gpu 0 --vram $vram: the CPU's answer"
     else
-      fail "$what --vram $vram: $(head -c 200 "$work/$what-card-$vram") $(tail -c 400 "$work/$what-card-$vram.err")"
+      fail "$what --vram $vram: $(head -c 200 "$work/$what-card-$name") $(tail -c 400 "$work/$what-card-$name.err")"
     fi
   done
-  grep -q "the trunk too" "$work/serve-card-$vram.err" || fail "serve --vram $vram: the trunk is not on the card"
-  grep -q "leave out --gpu to save slots" "$work/saved-card-$vram" ||
-    fail "serve --vram $vram: saving a slot says $(tail -c 200 "$work/saved-card-$vram")"
+  grep -q "the trunk too" "$work/serve-card-$name.err" ||
+    fail "serve --vram $vram: $(grep trunk "$work/serve-card-$name.err")"
+  grep -q "leave out --gpu to save slots" "$work/saved-card-$name" ||
+    fail "serve --vram $vram: saving a slot says $(tail -c 200 "$work/saved-card-$name")"
 done
 
 echo "== gate: refusals"

@@ -228,8 +228,8 @@ TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
     single.weights = room<float>(n_pairs);
     ASSERT_OK(route(stream(), single));
     std::vector<CardSlab> slabs;
-    for (std::uintptr_t e = 0; e < kExperts; ++e)
-      slabs.push_back({reinterpret_cast<std::byte*>(e), reinterpret_cast<std::byte*>(1000 + e),
+    for (std::uintptr_t e = 0; e < kExperts; ++e)  // null would be another leg's
+      slabs.push_back({reinterpret_cast<std::byte*>(500 + e), reinterpret_cast<std::byte*>(1000 + e),
                        reinterpret_cast<std::byte*>(2000 + e)});
     ChooseArgs args;
     args.logits = logits;
@@ -255,7 +255,7 @@ TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
     std::uint32_t seen = 0;
     for (std::uint32_t g = 0; g < n_groups; ++g) {
       if (down[g].n == 0) continue;
-      const auto expert = reinterpret_cast<std::uintptr_t>(gate_up[g].w);
+      const auto expert = reinterpret_cast<std::uintptr_t>(gate_up[g].w) - 500;
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gate_up[n_groups + g].w), 1000 + expert);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(down[g].w), 2000 + expert);
       EXPECT_EQ(gate_up[g].first, down[g].first);

@@ -41,6 +41,32 @@ __device__ __forceinline__ void wait_for_sums(const ResidualArgs& args) {
   let_next_begin();
 }
 
+// What the experts gave for the row's i-th value. Eight terms are read before the first is used: their loads are under
+// way together, which branches between them would prevent. A choice without a pair reads what is not used.
+__device__ __forceinline__ std::int64_t sum_of_experts(const ResidualArgs& args, std::uint32_t row, std::uint32_t i,
+                                                       const ToFixed& to_fixed, bool& good) {
+  constexpr std::uint32_t kAtOnce = 8;
+  const ExpertOutputs& from = args.experts;
+  std::int64_t sum = 0;
+  for (std::uint32_t first = 0; first < from.n_slots; first += kAtOnce) {
+    float terms[kAtOnce];
+#pragma unroll
+    for (std::uint32_t s = 0; s < kAtOnce; ++s) {
+      const bool is_slot = first + s < from.n_slots;
+      const std::size_t slot = std::size_t{row} * from.n_slots + (is_slot ? first + s : 0);
+      const std::int32_t pair = from.slots[slot];
+      const float weighted = from.weights[slot] * from.out[std::size_t(max(pair, 0)) * args.n + i];
+      terms[s] = is_slot && pair >= 0 ? weighted : 0.0f;
+    }
+#pragma unroll
+    for (const float term : terms) {
+      good = good & to_fixed.takes(term);
+      sum += to_fixed(term);
+    }
+  }
+  return sum;
+}
+
 // The row's i-th value with what is added to it; `good`: the sum over experts is in range.
 __device__ __forceinline__ float added(const ResidualArgs& args, float x, std::uint32_t row, std::uint32_t i,
                                        const ToFixed& to_fixed, bool& good) {
@@ -50,18 +76,7 @@ __device__ __forceinline__ float added(const ResidualArgs& args, float x, std::u
   std::int64_t sum = 0;
   if (args.sums != nullptr)
     sum = args.sums_flag.word == nullptr ? args.sums[at] : __ldcv(reinterpret_cast<const long long*>(args.sums + at));
-  if (args.experts.out != nullptr) {
-    const ExpertOutputs& from = args.experts;
-#pragma unroll 8
-    for (std::uint32_t s = 0; s < from.n_slots; ++s) {
-      const std::size_t slot = std::size_t{row} * from.n_slots + s;
-      const std::int32_t pair = from.slots[slot];
-      if (pair < 0) continue;
-      const float t = from.weights[slot] * from.out[std::size_t(pair) * args.n + i];
-      good = good && to_fixed.takes(t);
-      sum += to_fixed(t);
-    }
-  }
+  if (args.experts.out != nullptr) sum += sum_of_experts(args, row, i, to_fixed, good);
   good = good && is_total(sum);
   return x + from_fixed_value(sum, args.shift);
 }
