@@ -1,7 +1,8 @@
 // A warp routes a row. Of few rows all lie in one thread block, which then sorts their pairs; more rows are sorted by a
 // second launch.
-#include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/trunk_ops/pairs.cuh"
+
+#include "kernels/cuda/device/overlap.cuh"
 
 namespace terrace::kernels::cuda {
 namespace {
