@@ -98,8 +98,8 @@ inline CardTrunkModel make_model(const TrunkShape& shape, RandomWeights& weights
 }
 
 // Every expert's slab in `memory`, a part of the card's, one behind the other; all of a type with the same bytes.
-inline Result<std::vector<SlabView>> place_slabs(ExpertCard& card, const CardTrunkModel& model,
-                                                 RandomWeights& weights, std::span<std::byte> memory) {
+inline Result<std::vector<SlabView>> place_slabs(ExpertCard& card, const CardTrunkModel& model, RandomWeights& weights,
+                                                 std::span<std::byte> memory) {
   TERRACE_ASSIGN_OR_RETURN(const auto writer, card.make_writer());
   std::vector<SlabView> slabs;
   const auto place = [&](TensorType type, std::uint32_t rows, std::uint32_t cols) -> Result<const std::byte*> {
