@@ -64,12 +64,14 @@ run_tests() {
 }
 
 # Large shapes are left out: under the sanitizer each takes minutes, and small ones take the same paths.
+# So are kernels that wait for the host's flags: the sanitizer may not return from a launch before its kernel has ended.
 run_sanitizer() {
   local tool program status=0
   for tool in memcheck racecheck synccheck; do
     for program in "${tests[@]}"; do
+      [ "$program" != gpu_trunk_test ] || continue
       compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" \
-        --gtest_filter='-*LargeModel*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*' \
+        --gtest_filter='-*LargeModel*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:CardTrunkSteps.*' \
         >"$logs/sanitizer" 2>&1 && ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" ||
         { status=1; grep -E '=========|Failure' "$logs/sanitizer" | head -20; }
       echo "$tool $program: $(grep -E 'SUMMARY' "$logs/sanitizer" | tail -1) $(grep -E '^\[  PASSED' "$logs/sanitizer")"
