@@ -8,10 +8,11 @@
 namespace terrace {
 
 inline constexpr const char* kNodeProgram = "terrace-node";
-inline constexpr const char* kNodeOptions[] = {
-    "busy-poll",  "ca",   "cert",        "cpu-list", "data-port",   "gpu",       "interface", "isa",
-    "key",        "link", "listen",      "log-json", "log-level",   "metrics",   "model",     "model-dir",
-    "plain-data", "ram",  "secret-file", "threads",  "trusted-net", "ucx-ports", "ucx-rdma",  "vram"};
+inline constexpr const char* kNodeOptions[] = {"busy-poll", "ca",           "cert",       "cpu-list",  "data-port",
+                                               "gpu",       "gpu-optional", "interface",  "isa",       "key",
+                                               "link",      "listen",       "log-json",   "log-level", "metrics",
+                                               "model",     "model-dir",    "plain-data", "ram",       "secret-file",
+                                               "threads",   "trusted-net",  "ucx-ports",  "ucx-rdma",  "vram"};
 
 // Subcommands of terrace, and the options of all of them together.
 inline constexpr const char* kTerraceCommands[] = {"generate", "chat",     "serve",      "score",    "bench",
@@ -35,6 +36,7 @@ inline constexpr const char* kTerraceOptions[] = {"activations",
                                                   "explain",
                                                   "frequency-penalty",
                                                   "gpu",
+                                                  "gpu-optional",
                                                   "header-timeout",
                                                   "host",
                                                   "idle-timeout",

@@ -156,6 +156,7 @@ struct Engine::Parts {
   void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
   Status open_card(Placement& placement);
+  Status open_trunk();
   void tell_trunk(const Placement& placement, const std::string& name);
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
@@ -281,6 +282,19 @@ Status Engine::Parts::open_card(Placement& placement) {
   return {};
 }
 
+Status Engine::Parts::open_trunk() {
+  std::unique_ptr<terminal::Notes::Task> task;
+  if (trunk_options.on_card) {
+    task = notes.begin("the trunk to the card");
+    trunk_options.on_card_progress = [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); };
+  }
+  auto made = arch::make_trunk(file, trunk_options, *dispatcher, *pool);
+  trunk_options.on_card_progress = {};
+  if (!made.ok()) return made.error();
+  trunk = std::move(*made);
+  return {};
+}
+
 // What checks the nodes' work.
 void Engine::Parts::open_auditor(double fraction) {
   const auto slab_id = [this](std::uint32_t layer, std::uint16_t expert) {
@@ -365,6 +379,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
         std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, placement.memory.legs.front().room());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
+  if (placement.no_card) p.notes.print("{}", kernels::without_card_text(options.card, *placement.no_card));
   if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
   const auto first = p.first_epoch(placement.owners);
@@ -480,7 +495,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(p.pool, Pool::create(p.cpus));
   TERRACE_RETURN_IF_ERROR(engine->open_legs(options, cache_directory(environment), before_load));
 
-  TERRACE_ASSIGN_OR_RETURN(p.trunk, arch::make_trunk(p.file, p.trunk_options, *p.dispatcher, *p.pool));
+  TERRACE_RETURN_IF_ERROR(p.open_trunk());
   if (p.trace) p.traced_trunk = std::make_unique<serve::TracedTrunk>(*p.trunk, *p.trace);
   p.notes.print("{}: {}, {} layers, {} experts, top {}; {} thread{}, {}", path.filename().string(),
                 p.experts.architecture, p.experts.layers.size(), p.experts.n_experts, p.experts.top_k, p.cpus.n_threads,

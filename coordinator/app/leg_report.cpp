@@ -35,6 +35,7 @@ nlohmann::ordered_json legs_json(std::span<const legs::LegReport> legs, std::spa
                      {"weight_bytes_sent", c.weight_bytes_sent},
                      {"wait_us", c.wait_us},
                      {"compute_us", c.compute_us},
+                     {"round_trip_us", c.round_trip_us},
                      {"hedges", c.hedges},
                      {"false_hedges", c.false_hedges},
                      {"late", c.late},

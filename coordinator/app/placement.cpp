@@ -127,8 +127,15 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   if (!kernels.ok()) return kernels.error().in(file.path().string());
   TERRACE_ASSIGN_OR_RETURN(arch::ModelInfo info, arch::describe(file, trunk));
   std::unique_ptr<kernels::ExpertCard> card;
+  std::optional<Error> no_card;
   if (options.card.gpu) {
-    TERRACE_ASSIGN_OR_RETURN(card, open_card(options.card));
+    auto opened = open_card(options.card);
+    if (opened.ok())
+      card = std::move(*opened);
+    else if (kernels::goes_on_without(options.card, opened.error()))
+      no_card = opened.error();
+    else
+      return opened.error();
   }
   legs::OwnerTable share = std::move(owners.table);
   legs::OwnerTable with_card = share;
@@ -146,6 +153,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .card = std::move(card),
                       .card_dense_bytes = part.bytes,
                       .off_card = std::move(part.off_card),
+                      .no_card = std::move(no_card),
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},

@@ -33,6 +33,7 @@ struct Placement {
   std::unique_ptr<kernels::ExpertCard> card;           // of --gpu: opened, its memory taken; else null
   std::uint64_t card_dense_bytes = 0;                  // of it, the first for the trunk, or its dense matrices
   std::optional<Error> off_card;                       // why the card has not the whole trunk
+  std::optional<Error> no_card;                        // why there is no card although one was asked for
   legs::OwnerTable share;                              // host and nodes, as the options or the plan say it
   legs::OwnerTable owners;                             // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]

@@ -50,6 +50,7 @@ struct TrunkOptions {
   std::span<std::byte> card_memory = {};
   // Set: the card computes the whole trunk, and its part of the memory is of trunk_bytes().
   std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
+  kernels::LoadProgress on_card_progress = {};  // of its weights on their way there
 };
 
 // In how many parts a step of so many rows goes; 1: whole. elsewhere: nodes compute some of its experts. On a card none

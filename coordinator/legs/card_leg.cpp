@@ -93,12 +93,6 @@ Status CardLeg::load(const SlabLookup& lookup, Parallel& parallel,
   return {};
 }
 
-void CardLeg::count_on_card(std::uint32_t n_layers, std::uint32_t n_rows, std::uint32_t top_k) {
-  counters_.batches += n_layers;
-  counters_.rows += std::uint64_t{n_layers} * n_rows;
-  counters_.pairs += std::uint64_t{n_layers} * n_rows * top_k;
-}
-
 Error CardLeg::lost(const Error& why) {
   lost_ = true;
   return why;

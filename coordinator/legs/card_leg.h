@@ -44,7 +44,7 @@ class CardLeg final : public Leg {
   Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   LegCounters counters() const override { return counters_; }
   std::span<const kernels::SlabView> slabs_on_card() const override { return slabs_; }
-  void count_on_card(std::uint32_t n_layers, std::uint32_t n_rows, std::uint32_t top_k) override;
+  void count_on_card(const LegCounters& counted) override { counters_ += counted; }
 
  private:
   // Where a slab lies on the card, and whose it is.

@@ -124,28 +124,63 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
 // ---- a card that holds everything -----------------------------------------------------------------------------------
 
 void Dispatcher::find_card() {
-  all_on_card_ = nullptr;
-  std::size_t n_owners = 0;
-  std::vector<LegWork>& legs = flights_[0].work;
+  card_.reset();
+  std::size_t n_owners = 0, n_cards = 0;
+  const std::vector<LegWork>& legs = flights_[0].work;
   for (std::size_t i = 0; i < legs.size(); ++i) {
     if (epoch_->owners.n_slabs(i) == 0) continue;
     ++n_owners;
-    if (!legs[i].leg->slabs_on_card().empty()) all_on_card_ = &legs[i];
+    if (legs[i].leg->slabs_on_card().empty()) continue;
+    ++n_cards;
+    card_ = i;
   }
-  if (n_owners != 1) all_on_card_ = nullptr;
+  if (n_cards != 1 || !holds_what_it_owns(*card_)) card_.reset();
+  all_on_card_ = card_ && n_owners == 1;
+}
+
+// A card may still have in its memory what another leg owns in this epoch.
+bool Dispatcher::holds_what_it_owns(std::size_t leg) const {
+  const std::span<const kernels::SlabView> slabs = flights_[0].work[leg].leg->slabs_on_card();
+  const OwnerTable& table = epoch_->owners;
+  for (std::uint32_t layer = 0; layer < table.n_layers(); ++layer)
+    for (std::uint32_t expert = 0; expert < table.n_experts(); ++expert) {
+      const bool holds = slabs[std::size_t{layer} * table.n_experts() + expert].gate != nullptr;
+      if (holds != (table.owners(layer)[expert] == leg)) return false;
+    }
+  return true;
 }
 
 std::span<const kernels::SlabView> Dispatcher::slabs_on_card() {
-  if (all_on_card_ == nullptr) return {};
-  return all_on_card_->leg->slabs_on_card();
+  if (!all_on_card_) return {};
+  return part_on_card();
 }
 
-void Dispatcher::count_on_card(const std::uint16_t* experts, std::uint32_t n_rows) {
+std::span<const kernels::SlabView> Dispatcher::part_on_card() {
+  if (!card_) return {};
+  return flights_[0].work[*card_].leg->slabs_on_card();
+}
+
+void Dispatcher::count_on_card(const std::uint16_t* experts, std::uint32_t n_rows, std::uint64_t ns) {
   const std::uint32_t n_layers = first_owners_.n_layers();
   for (std::uint32_t layer = 0; layer < n_layers; ++layer)
     for (std::size_t i = 0; i < std::size_t{n_rows} * top_k_; ++i) use_.add(layer, *experts++, 1);
-  all_on_card_->leg->count_on_card(n_layers, n_rows, top_k_);
-  tell_counters(*all_on_card_);
+  const std::uint64_t rows = std::uint64_t{n_layers} * n_rows;
+  LegWork& card = flights_[0].work[*card_];
+  card.leg->count_on_card({.batches = n_layers, .rows = rows, .pairs = rows * top_k_, .compute_us = ns / 1000});
+  tell_counters(card);
+}
+
+// The card's pairs of this layer are computed by the trunk on it.
+void Dispatcher::leave_to_card(const RoutedRows& routed, Flight& flight) {
+  TERRACE_CHECK(card_.has_value(), "rows without the pairs of a card that there is not");
+  LegWork& card = flight.work[*card_];
+  card.leg->count_on_card({.wait_us = routed.card_wait_us});
+  if (card.pairs.empty()) return;
+  row_seen_.assign(routed.n_rows, 0);
+  for (const kernels::Pair& pair : card.pairs) row_seen_[pair.row] = 1;
+  const auto rows = static_cast<std::uint64_t>(std::count(row_seen_.begin(), row_seen_.end(), 1));
+  card.leg->count_on_card({.batches = 1, .rows = rows, .pairs = card.pairs.size()});
+  card.pairs.clear();
 }
 
 // ---- a layer's batches ----------------------------------------------------------------------------------------------
@@ -336,6 +371,7 @@ Status Dispatcher::submit(const RoutedRows& routed) {
   Flight& flight = begin_flight(routed);
   quantise(routed, flight);
   sort_pairs(routed, flight);
+  if (routed.without_card) leave_to_card(routed, flight);
   cut_ranges(flight);
   for (std::size_t i = 1; i <= flight.work.size(); ++i) {  // nodes first, then the host (leg 0)
     const Status status = submit_to(i % flight.work.size(), flight);

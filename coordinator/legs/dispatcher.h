@@ -64,7 +64,8 @@ class Dispatcher final : public RoutedExperts {
   std::uint64_t uncertain_since() const override { return auditor_ == nullptr ? 0 : auditor_->uncertain_since(); }
   bool computes_elsewhere() const override { return has_nodes_; }
   std::span<const kernels::SlabView> slabs_on_card() override;
-  void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows) override;
+  std::span<const kernels::SlabView> part_on_card() override;
+  void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows, std::uint64_t ns) override;
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   Status abandon() override;
@@ -133,6 +134,8 @@ class Dispatcher final : public RoutedExperts {
   Flight& begin_flight(const RoutedRows& routed);
   void adopt(std::shared_ptr<const Epoch> next);
   void find_card();
+  bool holds_what_it_owns(std::size_t leg) const;
+  void leave_to_card(const RoutedRows& routed, Flight& flight);
   Account& account_of(const Leg& leg);
   void quantise(const RoutedRows& routed, Flight& flight);
   std::shared_ptr<RowMemory> take_row_memory();
@@ -187,7 +190,9 @@ class Dispatcher final : public RoutedExperts {
 
   std::shared_ptr<const Epoch> epoch_;  // of the step
   bool has_nodes_ = false;              // that own experts
-  LegWork* all_on_card_ = nullptr;      // the one leg that owns experts, where it is a card; in flights_[0]
+  std::optional<std::size_t> card_;     // the one card that owns experts, as a leg
+  bool all_on_card_ = false;            // nobody else does
+  std::vector<std::uint8_t> row_seen_;  // scratch of leave_to_card()
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;
   std::vector<std::uint32_t> expert_start_;  // [n_experts + 1], scratch of sort_pairs()

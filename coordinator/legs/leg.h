@@ -127,8 +127,8 @@ class Leg {
   // [n_layers, n_experts] where its experts lie in a card's memory, null parts where another leg owns; empty:
   // elsewhere.
   virtual std::span<const kernels::SlabView> slabs_on_card() const { return {}; }
-  // A trunk on that card has computed a step of them: batches, rows and pairs count as this leg's.
-  virtual void count_on_card(std::uint32_t /*n_layers*/, std::uint32_t /*n_rows*/, std::uint32_t /*top_k*/) {}
+  // A trunk on that card has computed pairs of them, or will: they count as this leg's.
+  virtual void count_on_card(const LegCounters& /*counted*/) {}
 
   // ---- range by range -------------------------------------------------------------------------------------------
   // Legs whose answers come by themselves while this thread does something else (nodes). The dispatcher asks such a leg

@@ -20,6 +20,8 @@ struct RoutedRows {
   const std::uint16_t* experts = nullptr;  // [n_rows, top_k] in selection order, each once a row
   const float* weights = nullptr;          // [n_rows, top_k]
   Priority priority = Priority::kDecode;
+  bool without_card = false;       // the trunk's card computes those of part_on_card() itself
+  std::uint64_t card_wait_us = 0;  // with that: how long the step waited for the card before it had these rows
 };
 
 // Layers that may be submitted before the first of them is collected: the parts of a step's rows follow each other
@@ -42,8 +44,12 @@ class RoutedExperts {
   // Every expert of every layer [n_layers, n_experts], where in this step all of them lie in one card's memory: a trunk
   // on that card then computes them itself and says so afterwards. Else empty. Slabs stay as long as the step.
   virtual std::span<const kernels::SlabView> slabs_on_card() { return {}; }
-  // The choices [n_layers, n_rows, top_k] that were computed so.
-  virtual void count_on_card(const std::uint16_t* /*experts*/, std::uint32_t /*n_rows*/) {}
+  // The same where others own experts too: null parts there. Rows may then be submitted without the card's pairs, which
+  // count as computed. Empty where no card does, or where more than one card or another set of slabs is concerned.
+  virtual std::span<const kernels::SlabView> part_on_card() { return {}; }
+  // The choices [n_layers, n_rows, top_k] that were computed by slabs_on_card(), and the card's time for the whole
+  // step.
+  virtual void count_on_card(const std::uint16_t* /*experts*/, std::uint32_t /*n_rows*/, std::uint64_t /*ns*/) {}
   // Hands every pair to the leg that owns its expert, nodes first, and returns; the trunk may compute meanwhile.
   virtual Status submit(const RoutedRows& routed) = 0;
   // sums [n_rows, d_model] is overwritten with each row's Y (docs/numerics.md 5); failed[row] = 1 where an output was

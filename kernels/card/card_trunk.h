@@ -1,9 +1,16 @@
 // A model's trunk on a card: dense matrices, norms, RoPE, the KV cache, attention, router and head, and, where every
 // expert lies there too, the experts: the operations of a step behind one interface. Nothing here needs CUDA or a card.
 //
-// A step is begin(), then either run(), which computes all of it, or for each layer attention(), after which the caller
-// has the layer's routed rows computed wherever they are and puts the sums where sums() says, and then head(). Rows
-// that are not finite fail alone and are told at the end.
+// A step is begin() and then one of three:
+//   run()      computes all of it;
+//   start()    begins all of it at once, where it can (starts()). For each layer the caller takes routed(), has the
+//   pairs
+//              of other legs computed while the card computes its own, puts their sums where sums() says and calls
+//              give_sums(); then finish(), or give_up() where the step goes no further;
+//   attention() layer by layer, each waited for: after it the caller has all of the layer's routed rows computed and
+//   puts
+//              the sums where sums() says; then head(). For traces, and for steps of many rows.
+// Rows that are not finite fail alone and are told at the end.
 //
 // Bits     Those of the CPU's trunk (docs/numerics.md 8): every operation equals kernels/cpu/ops by ==, attention
 //          included, so a row's bits depend neither on what shares its step nor on whether a graph was replayed (P4).
@@ -127,6 +134,7 @@ struct CardStepResult {
   const float* logits = nullptr;           // [n_wanted, vocabulary]
   const std::uint16_t* experts = nullptr;  // [n_layers, n_rows, top_k] in selection order
   std::span<const CardRowFailure> failures;
+  std::uint64_t compute_ns = 0;  // of run(): the card's time
 };
 
 class CardTrunk {
@@ -137,6 +145,19 @@ class CardTrunk {
   // The whole step, experts included: slabs [n_layers, n_experts] in this card's memory, the same ones with each call.
   // kInternal, here and below: the card failed, now and for good; names it.
   virtual Result<CardStepResult> run(std::span<const SlabView> slabs) = 0;
+
+  // Whether steps of this size are for start().
+  virtual bool starts(const CardStepSize& size) const = 0;
+  // slabs [n_layers, n_experts] as run(), null parts where another leg has the expert; empty: this card has none.
+  virtual Status start(std::span<const SlabView> slabs) = 0;
+  // Waits until the layer's rows and choices are there.
+  virtual Result<CardRoutedRows> routed(std::uint32_t layer) = 0;
+  // sums() holds the sums of the other legs' pairs of `layer`: the card goes on.
+  virtual void give_sums(std::uint32_t layer) = 0;
+  virtual Result<CardStepResult> finish() = 0;
+  // Ends a started step whose sums will not come: the card goes through the rest of it with whatever lies there, and
+  // nothing of it is of use. Waits for that, a few milliseconds.
+  virtual void give_up() = 0;
 
   // `add_sums`: first the sums of the layer before are added to the residual rows.
   virtual Result<CardRoutedRows> attention(std::uint32_t layer, bool add_sums) = 0;

@@ -15,8 +15,8 @@ Result<std::uint64_t> ExpertCard::trunk_bytes(const CardTrunkModel&, const CardT
   return no_trunk(facts());
 }
 
-Result<std::unique_ptr<CardTrunk>> ExpertCard::make_trunk(CardTrunkModel, const CardTrunkLimits&,
-                                                          std::span<std::byte>) {
+Result<std::unique_ptr<CardTrunk>> ExpertCard::make_trunk(CardTrunkModel, const CardTrunkLimits&, std::span<std::byte>,
+                                                          const LoadProgress&) {
   return no_trunk(facts());
 }
 

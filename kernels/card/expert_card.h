@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,6 +70,9 @@ class CardMultiplier {
   virtual Status run(std::span<const CardProduct> products, const float* x, std::size_t n_rows, Parallel& parallel) = 0;
 };
 
+// Called with bytes that lie on the card and bytes in all, by whoever loads.
+using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
+
 // Copies from the host into slab memory.
 // Threads  One at a time; several writers of a card work side by side.
 class CardWriter {
@@ -111,9 +115,10 @@ class ExpertCard {
   // What a trunk takes of slab memory: weights, cache, the values of a step. kUnsupported: this card computes no such
   // trunk; the text names what it has no kernel for.
   virtual Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const;
-  // The trunk in trunk_bytes() of slab memory, its weights copied there. kInternal: the card failed; names it.
+  // The trunk in trunk_bytes() of slab memory, its weights copied there; on_progress, where there is one, is told after
+  // each matrix. kInternal: the card failed; names it.
   virtual Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
-                                                        std::span<std::byte> memory);
+                                                        std::span<std::byte> memory, const LoadProgress& on_progress);
 };
 
 }  // namespace terrace::kernels

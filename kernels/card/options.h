@@ -1,8 +1,9 @@
-// --gpu and --vram, the same in every program that computes experts.
+// --gpu, --gpu-optional and --vram, the same in every program that computes experts.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "common/base/options.h"
 #include "common/base/result.h"
@@ -13,10 +14,16 @@ namespace terrace::kernels {
 struct CardRequest {
   std::optional<std::uint32_t> gpu;  // empty: no card
   std::optional<Bytes> vram;         // of it; empty: nine tenths of what is free
+  bool optional = false;             // without a card that can be used the CPU computes
 };
 
 void add_card_options(OptionTable& table, CardRequest* request);
-// kInvalidArgument: memory of no card.
+// kInvalidArgument: memory of no card, or no card that could be missing.
 Status check(const CardRequest& request);
+// Whether a program goes on without the card that could not be opened: it was asked to, and this machine has no card,
+// no driver, or one that this build has no kernels for. A card that is too small or whose number is wrong is an error.
+bool goes_on_without(const CardRequest& request, const Error& why);
+// The line to tell then.
+std::string without_card_text(const CardRequest& request, const Error& why);
 
 }  // namespace terrace::kernels

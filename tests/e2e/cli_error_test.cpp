@@ -224,6 +224,13 @@ TEST(CliErrors, NoCard_EndsBothProgramsAndSaysWhatToDo) {
   }
 }
 
+TEST(CliErrors, NoCardThatMayBeMissing_SaysSoAndTheCpuComputes) {
+  const Outcome run = run_in("/", {"CUDA_VISIBLE_DEVICES="},
+                             {program("terrace"), "generate", "-p", "x", "-n", "1", "--gpu", "0", "--gpu-optional"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("the CPU computes (--gpu-optional)\n"), std::string::npos) << run.err;
+}
+
 // A place that takes no output, as the redirection of a shell line; /dev/full is a disk without room.
 class FailingStdout : public ::testing::TestWithParam<Case> {};
 

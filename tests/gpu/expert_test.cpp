@@ -1,5 +1,8 @@
 // Whole experts on a card, from quantised rows to integer sums: the sums that the scalar kernels give pair by pair.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <limits>
 
 #include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/combine/combine.h"
@@ -100,14 +103,19 @@ class CardExperts : public test::CardTest {
     return args;
   }
 
-  Status queue() {
+  Status queue_gate_and_up() {
     const ExpertShape& shape = layer_->shape;
-    const auto n = static_cast<std::uint32_t>(pairs_.size());
     GemvArgs gate = product(shape.gate, gate_groups_, shape.ff, shape.d_model, gate_x_, gate_);
     GemvArgs up = product(shape.up, up_groups_, shape.ff, shape.d_model, up_x_, up_);
     gate.x_rows = up.x_rows = x_rows_;
     TERRACE_RETURN_IF_ERROR(expert_gemv(stream(), gate));
-    TERRACE_RETURN_IF_ERROR(expert_gemv(stream(), up));
+    return expert_gemv(stream(), up);
+  }
+
+  Status queue() {
+    const ExpertShape& shape = layer_->shape;
+    const auto n = static_cast<std::uint32_t>(pairs_.size());
+    TERRACE_RETURN_IF_ERROR(queue_gate_and_up());
     TERRACE_RETURN_IF_ERROR(silu_mul(stream(), gate_, up_, std::size_t{n} * shape.ff, gate_));
     TERRACE_RETURN_IF_ERROR(mark_not_finite(stream(), {gate_, shape.ff, n, shape.ff, x_rows_, failed_}));
     TERRACE_RETURN_IF_ERROR(
@@ -148,6 +156,37 @@ TEST_F(CardExperts, SumsOfALayersPairs_EqualTheScalarKernels) {
       const test::Outcome right = test::expected(*layer_, *rows_, pairs_, 24);
       EXPECT_EQ(sums(), right.sums) << info(shape.gate).name << ", rows " << n_rows << ", seed " << kSeed;
       EXPECT_EQ(download(failed_, n_rows), right.failed);
+    }
+}
+
+// The product that makes its rows itself, with what a row that is not finite leaves behind.
+TEST_F(CardExperts, DownOfGateAndUp_EqualsSiluQuantiseAndProduct) {
+  for (const TensorType down : {kQ4_K, TensorType::kQ5_K, kQ6_K})
+    for (const std::size_t n_rows : {1, 3}) {
+      largest_ = 0;
+      prepare({kQ4_K, kQ4_K, down, 512, 768}, 8, n_rows, 4);
+      const ExpertShape& shape = layer_->shape;
+      ASSERT_OK(queue());
+      const auto expected = download(out_, pairs_.size() * shape.d_model);
+      ExpertDownArgs args;
+      args.down = product(down, down_groups_, shape.d_model, shape.ff, nullptr, room<float>(expected.size()));
+      args.gate = gate_;
+      args.up = up_;
+      args.failure_rows = x_rows_;
+      args.code = 9;
+      args.failures = upload(std::vector<std::uint32_t>(n_rows, kNoFailure));
+      const auto has = has_expert_down(stream(), args.down);
+      ASSERT_OK(has);
+      ASSERT_TRUE(*has);
+      ASSERT_OK(queue_gate_and_up());
+      ASSERT_OK(expert_down(stream(), args));
+      EXPECT_EQUAL_FLOATS(download(args.down.y, expected.size()), expected, info(down).name);
+      EXPECT_THAT(download(args.failures, n_rows), ::testing::Each(kNoFailure));
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      ASSERT_OK(stream().copy_to_card(up_ + shape.ff + 700, &nan, sizeof nan));  // of pair 1
+      ASSERT_OK(expert_down(stream(), args));
+      const auto failures = download(args.failures, n_rows);
+      for (std::uint32_t row = 0; row < n_rows; ++row) EXPECT_EQ(failures[row], row == pairs_[1].row ? 9 : kNoFailure);
     }
 }
 

@@ -127,6 +127,70 @@ model=$work/random.gguf all=0-63
   --top-k 8 --ff 512 --vocab 32000 --context 4096 --type q4_k_m --seed 7 --out "$model" || fail "no random model"
 placements 256M 96M 320M 512M
 
+# What a user of score and serve gets: the CPU's answers.
+# score_of NAME FLAGS...
+score_of() {
+  local name=$1
+  shift
+  timeout 240 ./terrace score --model "$model" --text "$work/text" --quiet "$@" >"$work/score-$name" 2>"$work/score-$name.err" ||
+    fail "score $name: $(tail -c 400 "$work/score-$name.err")"
+}
+# ask METHOD PATH BODY: the response of the server at $port.
+ask() {
+  exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1
+  printf '%s %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n%s' \
+    "$1" "$2" "$port" "${#3}" "$3" >&3
+  cat <&3
+  exec 3>&-
+}
+# answer_of NAME FLAGS...: what a server says to two requests at once, and to a request to save a slot.
+answer_of() {
+  local name=$1 i
+  shift
+  mkdir -p "$work/slots"
+  ./terrace serve --model "$model" --port 0 --slots 2 --slot-save-path "$work/slots" "$@" 2>"$work/serve-$name.err" &
+  nodes+=($!)
+  port=
+  for ((i = 0; i < 300; ++i)); do
+    port=$(sed -n 's/^listening on .*:\([0-9]*\).*$/\1/p' "$work/serve-$name.err")
+    [ -n "$port" ] && ask GET /health '' | grep -q '^HTTP/1.1 200' && break
+    sleep 0.1
+  done
+  local body='{"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}'
+  ask POST /v1/completions "$body" >"$work/beside" &
+  local beside=$!
+  ask POST /v1/completions "$body" | grep -o '"text": *"[^"]*"' >"$work/serve-$name"
+  wait "$beside"
+  grep -o '"text": *"[^"]*"' "$work/beside" >>"$work/serve-$name"
+  ask POST '/slots/0?action=save' '{"filename": "a"}' >"$work/saved-$name"
+  kill "${nodes[@]}"
+  wait
+  nodes=()
+}
+
+echo "== gate: score and serve"
+head -c 6000 "$(dirname "$demo")/corpus/fairy_tales.txt" >"$work/text"
+# All experts on the card, and some on the CPU beside it.
+for placed in "demo 2G $demo" "random 512M $work/random.gguf"; do
+  read -r name vram model <<<"$placed"
+  score_of "cpu-$name"
+  answer_of "cpu-$name"
+  [ "$(wc -l <"$work/serve-cpu-$name")" = 2 ] || fail "serve: no answers of the CPU: $(tail -c 400 "$work/serve-cpu-$name.err")"
+  score_of "card-$name" --gpu 0 --vram "$vram" --batch 64
+  answer_of "card-$name" --gpu 0 --vram "$vram" --batch 64
+  for what in score serve; do
+    if [ -s "$work/$what-card-$name" ] && cmp -s "$work/$what-cpu-$name" "$work/$what-card-$name"; then
+      echo "  $what --gpu 0 --vram $vram: the CPU's answer"
+    else
+      fail "$what --vram $vram: $(head -c 200 "$work/$what-card-$name") $(tail -c 400 "$work/$what-card-$name.err")"
+    fi
+  done
+  grep -q "the trunk too" "$work/serve-card-$name.err" ||
+    fail "serve --vram $vram: $(grep trunk "$work/serve-card-$name.err")"
+  grep -q "leave out --gpu to save slots" "$work/saved-card-$name" ||
+    fail "serve --vram $vram: saving a slot says $(tail -c 200 "$work/saved-card-$name")"
+done
+
 echo "== gate: refusals"
 refused() {
   local name=$1 expected=$2

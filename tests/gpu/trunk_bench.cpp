@@ -8,7 +8,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,91 +16,33 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/experts/open.h"
+#include "tests/gpu/random_trunk.h"
 
 namespace terrace::kernels {
 namespace {
 
-constexpr std::uint32_t kLayers = 48, kModel = 2048, kExperts = 128, kTopK = 8, kWidth = 768, kVocabulary = 151936;
-constexpr std::uint32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kContext = 8192;
+using test::fill_step;
+using test::make_model;
+using test::place_slabs;
+using test::RandomWeights;
+
+constexpr test::TrunkShape kShape{.n_layers = 48,
+                                  .d_model = 2048,
+                                  .n_experts = 128,
+                                  .top_k = 8,
+                                  .ff = 768,
+                                  .vocabulary = 151936,
+                                  .n_heads = 32,
+                                  .n_kv_heads = 4,
+                                  .head_dim = 128};
+constexpr std::uint32_t kContext = 8192;
 constexpr std::uint64_t kBudget = std::uint64_t{26} << 30;
-
-// Random weights of some size: scales are small, so that values stay finite.
-class RandomWeights {
- public:
-  HostMatrix matrix(TensorType type, std::uint32_t rows, std::uint32_t cols) {
-    std::vector<std::byte>& bytes = made_[std::to_string(static_cast<int>(type)) + "/" + std::to_string(rows * cols)];
-    if (bytes.empty()) fill(bytes, type, rows, cols);
-    return {type, bytes.data(), rows, cols};
-  }
-  const float* norm(std::uint32_t n) {
-    ones_.resize(kModel, 1.0f);
-    return n <= kModel ? ones_.data() : nullptr;
-  }
-
- private:
-  void fill(std::vector<std::byte>& bytes, TensorType type, std::uint32_t rows, std::uint32_t cols) {
-    bytes.resize(rows * row_bytes(type, cols));
-    if (type == TensorType::kF32) {
-      std::normal_distribution<float> bell(0.0f, 0.02f);
-      for (std::size_t i = 0; i < bytes.size(); i += sizeof(float)) {
-        const float value = bell(rng_);
-        std::memcpy(bytes.data() + i, &value, sizeof value);
-      }
-      return;
-    }
-    for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
-      const std::uint64_t word = rng_();
-      std::memcpy(bytes.data() + i, &word, sizeof word);
-    }
-    const std::size_t block = info(type).block_bytes;
-    const std::uint16_t small = 0x0400;  // f16, 6e-5
-    for (std::size_t i = 0; i < bytes.size(); i += block) {
-      std::memcpy(bytes.data() + i + (type == TensorType::kQ6_K ? 208 : 0), &small, sizeof small);
-      if (type == TensorType::kQ4_K) std::memcpy(bytes.data() + i + 2, &small, sizeof small);
-    }
-  }
-
-  std::mt19937_64 rng_{20281};
-  std::map<std::string, std::vector<std::byte>> made_;
-  std::vector<float> ones_;
-};
-
-// Q4_K_M: half of the layers have V and down in Q6_K.
-TensorType better_type(std::uint32_t layer) { return layer % 2 == 0 ? TensorType::kQ6_K : TensorType::kQ4_K; }
-
-CardTrunkModel make_model(RandomWeights& weights) {
-  CardTrunkModel model;
-  model.d_model = kModel;
-  model.vocabulary = kVocabulary;
-  model.n_heads = kHeads;
-  model.n_kv_heads = kKvHeads;
-  model.key_dim = model.value_dim = model.n_rot = kHeadDim;
-  model.score_scale = 0.088388f;
-  model.attention_norm_eps = model.norm_eps = 1e-6f;
-  model.n_experts = kExperts;
-  model.top_k = kTopK;
-  for (std::uint32_t i = 0; i < kLayers; ++i) {
-    CardTrunkLayer layer;
-    layer.attention_norm = layer.expert_norm = weights.norm(kModel);
-    layer.q_norm = layer.k_norm = weights.norm(kHeadDim);
-    layer.q = weights.matrix(TensorType::kQ4_K, kHeads * kHeadDim, kModel);
-    layer.k = weights.matrix(TensorType::kQ4_K, kKvHeads * kHeadDim, kModel);
-    layer.v = weights.matrix(better_type(i), kKvHeads * kHeadDim, kModel);
-    layer.output = weights.matrix(TensorType::kQ4_K, kModel, kHeads * kHeadDim);
-    layer.router = weights.matrix(TensorType::kF32, kExperts, kModel);
-    layer.experts = {TensorType::kQ4_K, TensorType::kQ4_K, better_type(i), kModel, kWidth};
-    model.layers.push_back(layer);
-  }
-  model.output_norm = weights.norm(kModel);
-  model.head = weights.matrix(TensorType::kQ6_K, kVocabulary, kModel);
-  return model;
-}
 
 std::uint64_t bytes_of_a_token(const CardTrunkModel& model) {
   std::uint64_t bytes = model.head.bytes();
   for (const CardTrunkLayer& layer : model.layers)
     bytes += layer.q.bytes() + layer.k.bytes() + layer.v.bytes() + layer.output.bytes() + layer.router.bytes() +
-             kTopK * layer.experts.slab_bytes();
+             kShape.top_k * layer.experts.slab_bytes();
   return bytes;
 }
 
@@ -113,66 +54,46 @@ class Bench {
   Status run() {
     const CardTrunkLimits limits{KvType::kF16, 512, 16, kContext, kContext / kKvBlockPositions};
     TERRACE_ASSIGN_OR_RETURN(const std::uint64_t bytes, card_.trunk_bytes(model_, limits));
-    TERRACE_ASSIGN_OR_RETURN(trunk_, card_.make_trunk(model_, limits, card_.slab_memory().first(bytes)));
-    TERRACE_RETURN_IF_ERROR(place_slabs(card_.slab_memory().subspan(bytes)));
+    TERRACE_ASSIGN_OR_RETURN(trunk_, card_.make_trunk(model_, limits, card_.slab_memory().first(bytes), {}));
+    RandomWeights weights;
+    TERRACE_ASSIGN_OR_RETURN(slabs_, place_slabs(card_, model_, weights, card_.slab_memory().subspan(bytes)));
     const double limit = copy_rate_ / static_cast<double>(bytes_of_a_token(model_));
     fmt::print("a token reads {:.2f} GB of weights: at most {:.0f} tok/s\n",
                static_cast<double>(bytes_of_a_token(model_)) * 1e-9, limit);
     for (const std::uint32_t depth : {512u, 4096u, 8190u}) TERRACE_RETURN_IF_ERROR(time("1 row", 1, depth, 1, 40));
     TERRACE_RETURN_IF_ERROR(time("8 rows of a stream", 8, 512, 8, 20));
+    beside_legs_ = true;
+    TERRACE_RETURN_IF_ERROR(time("1 row, no experts", 1, 512, 1, 40));
+    beside_legs_ = false;
     for (const std::uint32_t depth : {0u, 512u, 3584u}) TERRACE_RETURN_IF_ERROR(time("512 rows", 512, depth, 1, 4));
     return {};
   }
 
  private:
-  // Every slab in memory of its own, all with the same bytes.
-  Status place_slabs(std::span<std::byte> memory) {
-    TERRACE_ASSIGN_OR_RETURN(const auto writer, card_.make_writer());
-    RandomWeights weights;
-    const auto place = [&](TensorType type, std::uint32_t rows, std::uint32_t cols) -> Result<const std::byte*> {
-      const HostMatrix matrix = weights.matrix(type, rows, cols);
-      const std::size_t bytes = (matrix.bytes() + 255) / 256 * 256;
-      TERRACE_CHECK(bytes <= memory.size(), "memory for every slab");
-      TERRACE_RETURN_IF_ERROR(writer->write(memory.data(), {matrix.data, matrix.bytes()}));
-      const std::byte* const at = memory.data();
-      memory = memory.subspan(bytes);
-      return at;
-    };
-    for (const CardTrunkLayer& layer : model_.layers)
-      for (std::uint32_t e = 0; e < kExperts; ++e) {
-        SlabView slab;
-        TERRACE_ASSIGN_OR_RETURN(slab.gate, place(layer.experts.gate, kWidth, kModel));
-        TERRACE_ASSIGN_OR_RETURN(slab.up, place(layer.experts.up, kWidth, kModel));
-        TERRACE_ASSIGN_OR_RETURN(slab.down, place(layer.experts.down, kModel, kWidth));
-        slabs_.push_back(slab);
-      }
+  Status step(std::uint32_t n_rows, std::uint32_t depth, std::uint32_t n_wanted) {
+    const CardStepInput in = trunk_->begin({n_rows, 1, n_wanted, depth + n_rows});
+    fill_step(model_, {n_rows, 1, n_wanted, depth + n_rows}, random_, in);
+    TERRACE_ASSIGN_OR_RETURN(const CardStepResult result, beside_legs_ ? give_nothing() : trunk_->run(slabs_));
+    failures_ += result.failures.size();
     return {};
   }
 
-  Status step(std::uint32_t n_rows, std::uint32_t depth, std::uint32_t n_wanted) {
-    const CardStepInput in = trunk_->begin({n_rows, 1, n_wanted, depth + n_rows});
-    for (std::size_t i = 0; i < std::size_t{n_rows} * kModel; ++i) in.x[i] = random_[i];
-    for (std::size_t i = 0; i < std::size_t{n_rows} * kHeadDim / 2; ++i) {
-      in.cosines[i] = 0.8f;
-      in.sines[i] = 0.6f;
+  // The card's part where all experts are elsewhere, with legs that take no time: trunk, handing over and taking back.
+  Result<CardStepResult> give_nothing() {
+    TERRACE_RETURN_IF_ERROR(trunk_->start({}));
+    std::ranges::fill(trunk_->sums(), 0);
+    for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
+      TERRACE_RETURN_IF_ERROR(trunk_->routed(layer));
+      trunk_->give_sums(layer);
     }
-    for (std::uint32_t i = 0; i < n_rows; ++i) {
-      in.positions[i] = depth + i;
-      in.n_keys[i] = depth + i + 1;
-      in.tables[i] = 0;
-    }
-    for (std::uint32_t i = 0; i < n_wanted; ++i) in.wanted[i] = n_rows - n_wanted + i;
-    for (std::uint32_t i = 0; i < in.blocks_stride; ++i) in.blocks[i] = i;
-    TERRACE_ASSIGN_OR_RETURN(const CardStepResult result, trunk_->run(slabs_));
-    failures_ += result.failures.size();
-    return {};
+    return trunk_->finish();
   }
 
   Status time(const char* what, std::uint32_t n_rows, std::uint32_t depth, std::uint32_t n_wanted, int repeats) {
     if (random_.empty()) {
       std::mt19937 rng(7);
       std::normal_distribution<float> bell;
-      random_.resize(std::size_t{512} * kModel);
+      random_.resize(std::size_t{512} * kShape.d_model);
       for (float& value : random_) value = bell(rng);
     }
     std::vector<double> times;
@@ -197,6 +118,7 @@ class Bench {
   std::vector<SlabView> slabs_;
   std::vector<float> random_;
   std::size_t failures_ = 0;
+  bool beside_legs_ = false;
 };
 
 // Bytes that a copy on the card reads and writes in a second.
@@ -219,12 +141,32 @@ Result<double> measure_copy(int index) {
   return 2.0 * static_cast<double>(kBytes) / (double{ms} * 1e-3);
 }
 
+// Bytes a second from pinned memory to the card: the limit of loading from the page cache.
+Result<double> measure_link(int index) {
+  constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
+  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::Card::open(index, kBytes));
+  TERRACE_ASSIGN_OR_RETURN(const cuda::Stream stream, card->make_stream());
+  TERRACE_ASSIGN_OR_RETURN(const cuda::PinnedBuffer from, card->make_pinned(kBytes));
+  TERRACE_ASSIGN_OR_RETURN(std::byte* const to, card->take(kBytes, "a copy"));
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    TERRACE_RETURN_IF_ERROR(stream.copy_to_card(to, from.data(), kBytes));
+    TERRACE_RETURN_IF_ERROR(stream.synchronize());
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, static_cast<double>(kBytes) / elapsed.count());
+  }
+  return best;
+}
+
 Status run(int index) {
   TERRACE_ASSIGN_OR_RETURN(const double copy_rate, measure_copy(index));
-  fmt::print("a copy moves {:.0f} GB/s\n", copy_rate * 1e-9);
+  TERRACE_ASSIGN_OR_RETURN(const double link_rate, measure_link(index));
+  fmt::print("a copy moves {:.0f} GB/s, one from pinned memory to the card {:.1f}\n", copy_rate * 1e-9,
+             link_rate * 1e-9);
   TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::open_expert_card(static_cast<std::uint32_t>(index), kBudget));
   RandomWeights weights;
-  return Bench(*card, make_model(weights), copy_rate).run();
+  return Bench(*card, make_model(kShape, weights), copy_rate).run();
 }
 
 }  // namespace

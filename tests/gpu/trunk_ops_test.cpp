@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -39,6 +42,14 @@ class CardTrunkOps : public test::CardTest {
     std::byte* rows = zeros(n_rows * stride(activation, cols));
     EXPECT_TRUE(quantize_card_rows(stream(), {activation, x, cols, n_rows, cols, rows, stride(activation, cols)}).ok());
     return download(rows, n_rows * stride(activation, cols));
+  }
+  // In 16 lanes (docs/numerics.md 3.2).
+  static float dot_in_lanes(const float* w, const std::vector<float>& x) {
+    float lanes[16] = {};
+    for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(w[i], x[i], lanes[i % 16]);
+    for (std::size_t half = 8; half >= 1; half /= 2)
+      for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+    return lanes[0];
   }
   // What lies between the parts of a row is not written.
   std::byte* zeros(std::size_t n) { return upload(std::vector<std::byte>(n)); }
@@ -217,8 +228,8 @@ TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
     single.weights = room<float>(n_pairs);
     ASSERT_OK(route(stream(), single));
     std::vector<CardSlab> slabs;
-    for (std::uintptr_t e = 0; e < kExperts; ++e)
-      slabs.push_back({reinterpret_cast<std::byte*>(e), reinterpret_cast<std::byte*>(1000 + e),
+    for (std::uintptr_t e = 0; e < kExperts; ++e)  // null would be another leg's
+      slabs.push_back({reinterpret_cast<std::byte*>(500 + e), reinterpret_cast<std::byte*>(1000 + e),
                        reinterpret_cast<std::byte*>(2000 + e)});
     ChooseArgs args;
     args.logits = logits;
@@ -244,7 +255,7 @@ TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
     std::uint32_t seen = 0;
     for (std::uint32_t g = 0; g < n_groups; ++g) {
       if (down[g].n == 0) continue;
-      const auto expert = reinterpret_cast<std::uintptr_t>(gate_up[g].w);
+      const auto expert = reinterpret_cast<std::uintptr_t>(gate_up[g].w) - 500;
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gate_up[n_groups + g].w), 1000 + expert);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(down[g].w), 2000 + expert);
       EXPECT_EQ(gate_up[g].first, down[g].first);
@@ -279,6 +290,175 @@ TEST_F(CardTrunkOps, ChooseExperts_OfLogitsThatAreNotFinite_TakesTheFirstAndNote
   ASSERT_OK(choose_experts(stream(), args));
   EXPECT_THAT(download(args.failures, 2), ElementsAre(kNoFailure, 5));
   EXPECT_THAT(download(args.ids + 3, 3), ElementsAre(0, 1, 2));
+}
+
+TEST_F(CardTrunkOps, ResidualAndChoice_EqualsResidualRouterAndChoice) {
+  constexpr std::uint32_t n = 2048, kExperts = 128, kTopK = 8;
+  const auto x = random(n), delta = random(n), w = random(n), router = random(kExperts * n, 0.02f);
+  std::vector<CardSlab> slabs;
+  for (std::uintptr_t e = 1; e <= kExperts; ++e)
+    slabs.push_back({reinterpret_cast<std::byte*>(e), reinterpret_cast<std::byte*>(1000 + e),
+                     reinterpret_cast<std::byte*>(2000 + e)});
+  const auto make = [&](const std::vector<float>& added) {
+    ResidualAndChoiceArgs args;
+    args.residual.x = upload(x);
+    args.residual.n_rows = 1;
+    args.residual.n = n;
+    args.residual.delta = upload(added);
+    args.residual.w = upload(w);
+    args.residual.eps = 1e-6f;
+    args.residual.added_code = 3;
+    args.residual.normed_code = 4;
+    args.residual.h = room<float>(n);
+    for (std::size_t i = 0; i < 3; ++i)
+      args.residual.out[i] = {kClasses[i], zeros(stride(kClasses[i], n)), stride(kClasses[i], n)};
+    args.residual.failures = no_failures(1);
+    args.router = upload(router);
+    args.choice.n_rows = 1;
+    args.choice.n_experts = kExperts;
+    args.choice.top_k = kTopK;
+    args.choice.ids = room<std::uint16_t>(kTopK);
+    args.choice.weights = room<float>(kTopK);
+    args.choice.router_code = 5;
+    args.choice.failures = args.residual.failures;
+    args.choice.slabs = upload(slabs);
+    args.choice.gate_up = reinterpret_cast<GemvGroup*>(zeros(2 * kTopK * sizeof(GemvGroup)));
+    args.choice.down = reinterpret_cast<GemvGroup*>(zeros(kTopK * sizeof(GemvGroup)));
+    args.choice.x_rows = room<std::uint32_t>(2 * kTopK);
+    args.choice.slots = room<std::int32_t>(kTopK);
+    return args;
+  };
+  auto bad = delta;
+  bad[1234] = kNaN;
+  for (const bool is_bad : {false, true}) {
+    const auto& added = is_bad ? bad : delta;
+    const ResidualAndChoiceArgs single = make(added), args = make(added);
+    if (!has_residual_and_choice(stream(), args)) GTEST_SKIP() << "this card has no clusters, or too little memory";
+    ASSERT_OK(residual(stream(), single.residual));
+    // The router by hand: in 16 lanes, as the host's table does it.
+    const auto h = download(single.residual.h, n);
+    std::vector<float> logits(kExperts);
+    for (std::uint32_t e = 0; e < kExperts; ++e) logits[e] = dot_in_lanes(router.data() + e * n, h);
+    ChooseArgs choice = single.choice;
+    choice.logits = upload(logits);
+    ASSERT_OK(choose_experts(stream(), choice));
+    ASSERT_OK(residual_and_choice(stream(), args));
+    EXPECT_THAT(download(args.residual.failures, 1), ElementsAre(is_bad ? 3 : kNoFailure));
+    if (is_bad) break;  // residual() zeroes a part of such a row, so that its choice is another
+    EXPECT_EQUAL_FLOATS(download(args.residual.x, n), download(single.residual.x, n), "x");
+    EXPECT_EQUAL_FLOATS(download(args.choice.weights, kTopK), download(choice.weights, kTopK), "weights");
+    EXPECT_EQ(download(args.choice.ids, kTopK), download(choice.ids, kTopK));
+    EXPECT_EQ(download(args.choice.slots, kTopK), download(choice.slots, kTopK));
+    EXPECT_EQ(download(args.choice.x_rows, 2 * kTopK), download(choice.x_rows, 2 * kTopK));
+    const auto bytes = [&](const GemvGroup* groups, std::size_t count) {
+      return download(reinterpret_cast<const std::byte*>(groups), count * sizeof(GemvGroup));
+    };
+    EXPECT_EQ(bytes(args.choice.gate_up, 2 * kTopK), bytes(choice.gate_up, 2 * kTopK));
+    EXPECT_EQ(bytes(args.choice.down, kTopK), bytes(choice.down, kTopK));
+    EXPECT_EQUAL_FLOATS(download(args.residual.h, n), h, "h");
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(download(args.residual.out[i].rows, args.residual.out[i].stride),
+                download(single.residual.out[i].rows, args.residual.out[i].stride));
+  }
+}
+
+// Experts of other legs have no pair here, and their places in the sum are passed over.
+TEST_F(CardTrunkOps, ChooseExperts_OfWhichSomeAreElsewhere_LeavesTheirPairsOut) {
+  constexpr std::uint32_t kExperts = 128, kTopK = 8;
+  for (const std::uint32_t n_rows : {1u, 3u, 8u, 9u}) {
+    const std::uint32_t n_pairs = n_rows * kTopK, n_groups = std::min(n_pairs, kExperts);
+    std::vector<CardSlab> slabs(kExperts);
+    const auto is_here = [](std::size_t expert) { return expert % 3 != 0; };
+    for (std::uintptr_t e = 0; e < kExperts; ++e)
+      if (is_here(e))
+        slabs[e] = {reinterpret_cast<std::byte*>(1 + e), reinterpret_cast<std::byte*>(1),
+                    reinterpret_cast<std::byte*>(1)};
+    ChooseArgs args;
+    args.logits = upload(random(n_rows * kExperts));
+    args.n_rows = n_rows;
+    args.n_experts = kExperts;
+    args.top_k = kTopK;
+    args.ids = room<std::uint16_t>(n_pairs);
+    args.weights = room<float>(n_pairs);
+    args.failures = no_failures(n_rows);
+    args.slabs = upload(slabs);
+    args.gate_up = room<GemvGroup>(2 * n_groups);
+    args.down = room<GemvGroup>(n_groups);
+    args.x_rows = room<std::uint32_t>(2 * n_pairs);
+    args.slots = room<std::int32_t>(n_pairs);
+    ASSERT_OK(choose_experts(stream(), args));
+    const auto ids = download(args.ids, n_pairs);
+    const auto slots = download(args.slots, n_pairs);
+    std::uint32_t here = 0, grouped = 0;
+    for (std::uint32_t i = 0; i < n_pairs; ++i) {
+      EXPECT_EQ(slots[i] >= 0, is_here(ids[i]));
+      if (slots[i] >= 0) ++here;
+    }
+    const auto gate_up = download(args.gate_up, 2 * n_groups), down = download(args.down, n_groups);
+    for (std::uint32_t g = 0; g < n_groups; ++g) {
+      grouped += down[g].n;
+      EXPECT_EQ(gate_up[g].n, down[g].n);
+      EXPECT_EQ(gate_up[n_groups + g].n, down[g].n);
+    }
+    EXPECT_EQ(grouped, here);
+    EXPECT_LT(here, n_pairs);
+  }
+}
+
+// What a step does between two layers: rows go to pinned memory behind a flag, and the residual waits for the sums.
+TEST_F(CardTrunkOps, HandedOverRows_AreThereWithTheFlag_AndTheResidualWaitsForTheSums) {
+  constexpr std::uint32_t kRows = 2, kTopK = 8, n = 2048;
+  auto pinned = card().make_pinned(1 << 20);
+  ASSERT_OK(pinned);
+  std::byte* const host = pinned->data();
+  std::memset(host, 0, pinned->size());
+  auto* const rows_flag = reinterpret_cast<std::uint32_t*>(host);
+  auto* const sums_flag = reinterpret_cast<std::uint32_t*>(host + 64);
+  const auto h = random(kRows * n), weights = random(kRows * kTopK), x = random(kRows * n);
+  std::vector<std::uint16_t> ids(kRows * kTopK);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(3 * i);
+  const auto* step = upload(std::vector<std::uint32_t>{7});
+  HandOverArgs over;
+  over.rows = upload(h);
+  over.ids = upload(ids);
+  over.weights = upload(weights);
+  over.n_values = kRows * n;
+  over.n_choices = kRows * kTopK;
+  over.host_rows = reinterpret_cast<float*>(host + 4096);
+  over.host_ids = reinterpret_cast<std::uint16_t*>(host + 256);
+  over.host_weights = reinterpret_cast<float*>(host + 1024);
+  over.flag = {rows_flag, step};
+  auto* const sums = reinterpret_cast<std::int64_t*>(host + 65536);
+  ResidualArgs args;
+  args.x = upload(x);
+  args.n_rows = kRows;
+  args.n = n;
+  args.sums = sums;
+  args.sums_flag = {sums_flag, step};
+  args.failures = no_failures(kRows);
+  ASSERT_OK(stream().synchronize());
+  ASSERT_OK(hand_over(stream(), over));
+  ASSERT_OK(residual(stream(), args));
+  const std::atomic_ref flag(*rows_flag);
+  while (flag.load(std::memory_order_acquire) != 7) {
+    const auto done = stream().is_done();
+    ASSERT_OK(done);
+    ASSERT_FALSE(*done) << "the residual did not wait";
+  }
+  EXPECT_EQ(std::memcmp(over.host_rows, h.data(), h.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(over.host_ids, ids.data(), ids.size() * sizeof ids[0]), 0);
+  EXPECT_EQ(std::memcmp(over.host_weights, weights.data(), weights.size() * sizeof(float)), 0);
+  std::vector<float> expected(x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sums[i] = (static_cast<std::int64_t>(i) - 2000) << 20;
+    expected[i] = x[i] + static_cast<float>(std::ldexp(static_cast<double>(sums[i]), -24));
+  }
+  const auto done = stream().is_done();
+  ASSERT_OK(done);
+  EXPECT_FALSE(*done) << "the sums are not there";
+  std::atomic_ref(*sums_flag).store(7, std::memory_order_release);
+  EXPECT_EQUAL_FLOATS(download(args.x, kRows * n), expected, "x");
+  EXPECT_THAT(download(args.failures, kRows), Each(kNoFailure));
 }
 
 TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {

@@ -14,7 +14,13 @@ Result<NodeCard> open_card(const kernels::CardRequest& request, const Logger& lo
   if (!request.gpu) return node;
   std::optional<std::uint64_t> budget;
   if (request.vram) budget = request.vram->value;
-  TERRACE_ASSIGN_OR_RETURN(node.card, kernels::cuda::open_expert_card(*request.gpu, budget));
+  auto opened = kernels::cuda::open_expert_card(*request.gpu, budget);
+  if (!opened.ok() && kernels::goes_on_without(request, opened.error())) {
+    log.warn("{}", kernels::without_card_text(request, opened.error()));
+    return node;
+  }
+  if (!opened.ok()) return opened.error();
+  node.card = std::move(*opened);
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*node.card));
   TERRACE_ASSIGN_OR_RETURN(node.memory, CardMemory::make(*node.card));
   node.store =

@@ -1,6 +1,7 @@
 #include "coordinator/arch/parts/steps_on_card.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/base/check.h"
@@ -88,9 +89,10 @@ Result<kernels::CardStepResult> StepsOnCard::compute(std::span<const StepRow> ro
   const kernels::CardStepSize size = begin(rows);
   fill(rows, parts_.card->begin(size));
   const std::span<const kernels::SlabView> slabs = experts_.slabs_on_card();
+  if (!trace_ && slabs.empty() && parts_.card->starts(size)) return beside_legs(size.n_rows);
   if (slabs.empty() || trace_) return by_layers(size.n_rows);
   TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->run(slabs));
-  experts_.count_on_card(result.experts, size.n_rows);
+  experts_.count_on_card(result.experts, size.n_rows, result.compute_ns);
   return result;
 }
 
@@ -144,20 +146,48 @@ void StepsOnCard::fill_tables(std::span<const StepRow> rows, const kernels::Card
   }
 }
 
+// ---- beside other legs
+// ------------------------------------------------------------------------------------------------
+
+// The card goes through the whole step by itself; each layer of it waits for the sums of the other legs.
+Result<kernels::CardStepResult> StepsOnCard::beside_legs(std::uint32_t n_rows) {
+  const std::span<const kernels::SlabView> slabs = experts_.part_on_card();
+  TERRACE_RETURN_IF_ERROR(parts_.card->start(slabs));
+  for (std::uint32_t layer = 0; layer < parts_.info.n_layers; ++layer) {
+    const Status computed = layer_of_legs(layer, n_rows, !slabs.empty());
+    if (!computed.ok()) {
+      parts_.card->give_up();
+      return computed.error();
+    }
+  }
+  return parts_.card->finish();
+}
+
+Status StepsOnCard::layer_of_legs(std::uint32_t layer, std::uint32_t n_rows, bool without_card) {
+  const auto begin = std::chrono::steady_clock::now();
+  TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows routed, parts_.card->routed(layer));
+  const auto waited = std::chrono::round<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  const Own own{without_card, static_cast<std::uint64_t>(waited.count())};
+  TERRACE_RETURN_IF_ERROR(run_experts(layer, routed, n_rows, own));
+  parts_.card->give_sums(layer);
+  return {};
+}
+
 // ---- layer by layer -------------------------------------------------------------------------------------------------
 
 Result<kernels::CardStepResult> StepsOnCard::by_layers(std::uint32_t n_rows) {
   bool sums_pending = false;
   for (std::uint32_t layer = 0; layer < parts_.info.n_layers; ++layer) {
     TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows routed, parts_.card->attention(layer, sums_pending));
-    TERRACE_RETURN_IF_ERROR(run_experts(layer, routed, n_rows));
+    TERRACE_RETURN_IF_ERROR(run_experts(layer, routed, n_rows, {}));
     if (trace_) TERRACE_RETURN_IF_ERROR(trace(layer, routed, n_rows));
     sums_pending = !trace_;
   }
   return parts_.card->head(sums_pending);
 }
 
-Status StepsOnCard::run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows) {
+Status StepsOnCard::run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows,
+                                const Own& own) {
   const std::size_t d_model = parts_.info.d_model, top_k = parts_.info.top_k;
   legs::RoutedRows rows;
   rows.layer = layer;
@@ -166,6 +196,8 @@ Status StepsOnCard::run_experts(std::uint32_t layer, const kernels::CardRoutedRo
   rows.experts = routed.experts;
   rows.weights = routed.weights;
   rows.priority = streams_.one_row_each() ? legs::Priority::kDecode : legs::Priority::kPrompt;
+  rows.without_card = own.on_card;
+  rows.card_wait_us = own.wait_us;
   TERRACE_RETURN_IF_ERROR(experts_.submit(rows));
   std::fill_n(failed_.begin(), n_rows, std::uint8_t{0});
   std::int64_t* const sums = parts_.card->sums().data();

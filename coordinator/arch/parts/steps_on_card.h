@@ -1,6 +1,6 @@
 // A trunk whose steps a card computes: streams, tokens and tables here, everything between embedding and logits there.
-// Where all experts lie on the card a step is one call; else, and for traces, its layers come back here one by one for
-// the legs.
+// Where all experts lie on the card a step is one call; else the card goes through the step by itself and its layers'
+// rows are handed to the legs as they come. For traces, and of many rows, the layers come back here one by one.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,14 @@ class StepsOnCard final : public Trunk {
   void fill(std::span<const StepRow> rows, const kernels::CardStepInput& input);
   void fill_tables(std::span<const StepRow> rows, const kernels::CardStepInput& input);
   Result<kernels::CardStepResult> by_layers(std::uint32_t n_rows);
-  Status run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows);
+  Result<kernels::CardStepResult> beside_legs(std::uint32_t n_rows);
+  Status layer_of_legs(std::uint32_t layer, std::uint32_t n_rows, bool without_card);
+  // What the card does of a layer's experts itself.
+  struct Own {
+    bool on_card = false;       // its own
+    std::uint64_t wait_us = 0;  // that the step waited for it
+  };
+  Status run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows, const Own& own);
   Status trace(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows);
   const FailedSum* failed_sum(std::uint32_t row) const;
   void note_failures(const kernels::CardStepResult& result, std::uint32_t n_rows);

@@ -70,8 +70,9 @@ Result<std::unique_ptr<Trunk>> make_card_trunk(const gguf::File& file, Model mod
                                                const kernels::Ops& ops, legs::RoutedExperts& experts,
                                                Parallel& parallel) {
   TERRACE_ASSIGN_OR_RETURN(kernels::CardTrunkModel on_card, card_model_of(file, model, options.shift));
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CardTrunk> card,
-                           options.card->make_trunk(std::move(on_card), *options.on_card, options.card_memory));
+  TERRACE_ASSIGN_OR_RETURN(
+      std::unique_ptr<kernels::CardTrunk> card,
+      options.card->make_trunk(std::move(on_card), *options.on_card, options.card_memory, options.on_card_progress));
   StepsOnCardParts parts{.info = std::move(model.info),
                          .cache = model.cache,
                          .attention = model.parameters.attention,

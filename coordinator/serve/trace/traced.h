@@ -54,9 +54,7 @@ class TracedLeg final : public legs::Leg {
   void abandon(legs::Ticket ticket) override;
   void retire() override { leg_.retire(); }
   std::span<const kernels::SlabView> slabs_on_card() const override { return leg_.slabs_on_card(); }
-  void count_on_card(std::uint32_t n_layers, std::uint32_t n_rows, std::uint32_t top_k) override {
-    leg_.count_on_card(n_layers, n_rows, top_k);
-  }
+  void count_on_card(const legs::LegCounters& counted) override { leg_.count_on_card(counted); }
   void add_waits(std::vector<pollfd>& entries) override { leg_.add_waits(entries); }
   const Error* why_out() const override { return leg_.why_out(); }
 

@@ -53,6 +53,16 @@ Status Stream::synchronize() const {
   return driver_status(*card_, cudaStreamSynchronize(native()), "waiting for a stream");
 }
 
+Result<bool> Stream::is_done() const {
+  const cudaError_t error = cudaStreamQuery(native());
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  TERRACE_RETURN_IF_ERROR(driver_status(*card_, error, "asking a stream"));
+  return true;
+}
+
 Status Stream::record(const Event& event) const {
   return driver_status(*card_, cudaEventRecord(event.native(), native()), "recording an event");
 }

@@ -58,6 +58,8 @@ class Stream {
   Status fill(void* card, std::uint8_t byte, std::size_t bytes) const;
   // Waits until everything queued is done; also reports what went wrong in a kernel.
   Status synchronize() const;
+  // Whether everything queued is done; does not wait. Errors as synchronize().
+  Result<bool> is_done() const;
   Status record(const Event& event) const;
   Status wait(const Event& event) const;  // what is queued later begins after `event`
 

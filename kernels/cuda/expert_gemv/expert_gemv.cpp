@@ -127,6 +127,27 @@ Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products)
   return after_gemv(stream, products[0].args, several.products[0].plan);
 }
 
+Result<bool> has_expert_down(const Stream& stream, const GemvArgs& down) {
+  if (!goes_together(down.type)) return false;
+  TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(down.type));
+  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, down));
+  return plan.method == GemvMethod::kBlocks &&
+         expert_down_shared_bytes(kernel_args(stream, down, nullptr, plan)) <= stream.card().shared_bytes_per_block;
+}
+
+Status expert_down(const Stream& stream, const ExpertDownArgs& args) {
+  TERRACE_ASSIGN_OR_RETURN(const bool has, has_expert_down(stream, args.down));
+  TERRACE_CHECK(has, "expert_down() of a product that it does not take");
+  TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(args.down.type));
+  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, args.down));
+  TERRACE_RETURN_IF_ERROR(before_launch(stream));
+  launch_expert_down(
+      args.down.type,
+      {kernel_args(stream, args.down, nullptr, plan), args.gate, args.up, args.failure_rows, args.code, args.failures},
+      stream.native());
+  return after_gemv(stream, args.down, plan);
+}
+
 bool has_gemv(TensorType type) { return find(type) != nullptr; }
 
 std::uint32_t card_row_bytes(TensorType type, std::uint32_t cols) {

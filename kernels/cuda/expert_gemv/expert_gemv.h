@@ -49,6 +49,21 @@ struct GemvOfMany {
 inline constexpr std::size_t kMaxTogether = 3;
 Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products);
 
+// The last product of a layer's experts with the rows that it needs, SILU(gate) * up, quantised where they are met.
+// The kernel before it on the stream is that of gate or up, and `down.groups` are older than that one: its weights are
+// brought meanwhile.
+struct ExpertDownArgs {
+  GemvArgs down;                                // x, x_stride and x_rows are not used
+  const float* gate = nullptr;                  // card memory [rows of the groups, down.cols]
+  const float* up = nullptr;                    // the same
+  const std::uint32_t* failure_rows = nullptr;  // card memory: where a row of the groups notes that it is not finite
+  std::uint32_t code = 0;
+  std::uint32_t* failures = nullptr;  // card memory
+};
+// Whether expert_down() takes such a product: Q4_K, Q5_K or Q6_K, and few rows. Errors as expert_gemv().
+Result<bool> has_expert_down(const Stream& stream, const GemvArgs& down);
+Status expert_down(const Stream& stream, const ExpertDownArgs& args);
+
 // True if there is a kernel for the type.
 bool has_gemv(TensorType type);
 // The form in which rows of x meet the type.

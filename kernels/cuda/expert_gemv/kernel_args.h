@@ -34,6 +34,19 @@ struct GemvSeveralArgs {
 // Q4_K, Q5_K and Q6_K by GemvMethod::kBlocks.
 void launch_gemv_several(const GemvSeveralArgs& args, CUstream_st* stream);
 
+// A product that makes its rows of x itself: of SILU(gate) * up of the groups' rows.
+struct ExpertDownKernelArgs {
+  GemvKernelArgs gemv;  // kBlocks; x is not used
+  const float* gate;    // [rows of the groups, cols]
+  const float* up;
+  const std::uint32_t* failure_rows;
+  std::uint32_t code;
+  std::uint32_t* failures;
+};
+// Q4_K, Q5_K and Q6_K. Behind the plan's shared memory lies the row that is being made.
+void launch_expert_down(TensorType type, const ExpertDownKernelArgs& args, CUstream_st* stream);
+std::uint32_t expert_down_shared_bytes(const GemvKernelArgs& args);
+
 // Launches the kernel of one weight type; what went wrong is the launch's own error (device/launch.h).
 using LaunchGemv = void(const GemvKernelArgs& args, CUstream_st* stream);
 

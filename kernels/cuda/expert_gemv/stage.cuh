@@ -167,10 +167,11 @@ struct Tile {
   }
 };
 
-// The block's group, with no more rows than were announced. The kernel's first call.
+// The block's group, with no more rows than were announced. The kernel's first call. Where groups lie on the card the
+// next kernel begins only when they are there: it may read them before it waits (expert_down.cu).
 __device__ __forceinline__ GemvGroup group_of_block(const GemvKernelArgs& args) {
-  let_next_begin();
   if (args.groups != nullptr) wait_for_previous();
+  let_next_begin();
   GemvGroup group = args.groups != nullptr ? args.groups[blockIdx.y] : args.only;
   group.n = min(group.n, args.max_rows);
   return group;

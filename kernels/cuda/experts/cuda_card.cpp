@@ -125,10 +125,10 @@ Result<std::uint64_t> CudaCard::trunk_bytes(const CardTrunkModel& model, const C
 }
 
 Result<std::unique_ptr<CardTrunk>> CudaCard::make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
-                                                        std::span<std::byte> memory) {
+                                                        std::span<std::byte> memory, const LoadProgress& on_progress) {
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<CudaWriter> writer, CudaWriter::make(*card_));
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaTrunk> trunk,
-                           CudaTrunk::make(*card_, *writer, std::move(model), limits, memory));
+                           CudaTrunk::make(*card_, *writer, std::move(model), limits, memory, on_progress));
   return std::unique_ptr<CardTrunk>(std::move(trunk));
 }
 

@@ -24,7 +24,7 @@ class CudaCard final : public ExpertCard {
   Result<std::unique_ptr<CardWriter>> make_writer() override;
   Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const override;
   Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
-                                                std::span<std::byte> memory) override;
+                                                std::span<std::byte> memory, const LoadProgress& on_progress) override;
 
  private:
   explicit CudaCard(std::unique_ptr<Card> card);

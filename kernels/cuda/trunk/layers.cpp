@@ -31,6 +31,10 @@ KvCache CudaTrunk::cache_of(std::uint32_t layer) const {
 // x = x + what is pending; h = its norm in every form that some matrix wants. layer: the number of layers for the
 // head's, of the rows that want logits.
 Status CudaTrunk::norm(std::uint32_t layer, Pending pending, CardFailure what) {
+  return residual(stream_, norm_args(layer, pending, what));
+}
+
+ResidualArgs CudaTrunk::norm_args(std::uint32_t layer, Pending pending, CardFailure what) const {
   const bool is_head = what == CardFailure::kNormedBeforeHead;
   const std::uint32_t from = what == CardFailure::kNormedBeforeExperts || layer == 0 ? layer : layer - 1;
   ResidualArgs args;
@@ -38,9 +42,14 @@ Status CudaTrunk::norm(std::uint32_t layer, Pending pending, CardFailure what) {
   args.n_rows = size_.n_rows;
   args.n = model_.d_model;
   if (pending == Pending::kAttention) args.delta = step<float>(at_.delta);
-  if (pending == Pending::kExperts)
+  const bool beside_legs = pending == Pending::kLegs || pending == Pending::kLegsAndExperts;
+  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts)
     args.experts = {step<float>(at_.out), step<std::int32_t>(at_.slots), step<float>(at_.weights), model_.top_k};
   if (pending == Pending::kSums) args.sums = step<std::int64_t>(at_.sums);
+  if (beside_legs) {
+    args.sums = reinterpret_cast<const std::int64_t*>(pinned_.sums.data());
+    args.sums_flag = {flag(from, Flag::kSums), step<std::uint32_t>(at_.step)};
+  }
   args.shift = model_.shift;
   args.experts_code = code(from, CardFailure::kExperts);
   args.added_code = code(
@@ -59,7 +68,7 @@ Status CudaTrunk::norm(std::uint32_t layer, Pending pending, CardFailure what) {
         args.out[n_forms++] = {activation, step<std::byte>(rows),
                                card_row_layout(block_values(activation), model_.d_model).bytes};
   }
-  return residual(stream_, args);  // a head's norm is made by queue_logits()
+  return args;  // a head's norm is made by queue_logits()
 }
 
 GemvArgs CudaTrunk::product_of(const HostMatrix& matrix, const Rows& x, float* y) {
@@ -141,10 +150,20 @@ Status CudaTrunk::attend(std::uint32_t layer) {
                   step<float>(at_.delta));
 }
 
-Status CudaTrunk::choose(std::uint32_t layer, bool with_pairs) {
+// From attention's results to the layer's choice of experts.
+Status CudaTrunk::norm_and_choose(std::uint32_t layer, bool with_pairs) {
   const HostMatrix& router = model_.layers[layer].router;
-  TERRACE_RETURN_IF_ERROR(
-      multiply(router, weights_.layers[layer].router, rows_of_h(router.type), size_.n_rows, step<float>(at_.choices)));
+  const std::uint64_t weights = weights_.layers[layer].router;
+  const ResidualAndChoiceArgs args{norm_args(layer, Pending::kAttention, CardFailure::kNormedBeforeExperts),
+                                   weight<float>(weights), choice_args(layer, with_pairs)};
+  if (router.type == TensorType::kF32 && has_residual_and_choice(stream_, args))
+    return residual_and_choice(stream_, args);
+  TERRACE_RETURN_IF_ERROR(residual(stream_, args.residual));
+  TERRACE_RETURN_IF_ERROR(multiply(router, weights, rows_of_h(router.type), size_.n_rows, step<float>(at_.choices)));
+  return choose_experts(stream_, args.choice);
+}
+
+ChooseArgs CudaTrunk::choice_args(std::uint32_t layer, bool with_pairs) const {
   ChooseArgs args;
   args.logits = step<float>(at_.choices);
   args.n_rows = size_.n_rows;
@@ -152,7 +171,7 @@ Status CudaTrunk::choose(std::uint32_t layer, bool with_pairs) {
   args.top_k = model_.top_k;
   args.scaled = model_.scales_weights;
   args.scale = model_.expert_scale;
-  args.ids = step<std::uint16_t>(at_.ids) + std::size_t{layer} * size_.n_rows * model_.top_k;
+  args.ids = step<std::uint16_t>(ids_at(layer));
   args.weights = step<float>(at_.weights);
   args.router_code = code(layer, CardFailure::kRouter);
   args.failures = step<std::uint32_t>(at_.failures);
@@ -163,7 +182,7 @@ Status CudaTrunk::choose(std::uint32_t layer, bool with_pairs) {
     args.x_rows = step<std::uint32_t>(at_.x_rows);
     args.slots = step<std::int32_t>(at_.slots);
   }
-  return choose_experts(stream_, args);
+  return args;
 }
 
 Status CudaTrunk::experts(std::uint32_t layer) {
@@ -190,17 +209,6 @@ Status CudaTrunk::experts(std::uint32_t layer) {
   TERRACE_RETURN_IF_ERROR(expert_gemv(stream_, gate));
   if (shape.gate != shape.up) TERRACE_RETURN_IF_ERROR(expert_gemv(stream_, up));
 
-  ExpertRowsArgs between;
-  between.gate = gate.y;
-  between.up = gate.y + std::size_t{n_pairs} * shape.ff;
-  between.n_pairs = n_pairs;
-  between.n = shape.ff;
-  between.out = {gemv_activation(shape.down), step<std::byte>(at_.between), card_row_bytes(shape.down, shape.ff)};
-  between.x_rows = gate.x_rows;
-  between.code = code(layer, CardFailure::kExperts);
-  between.failures = step<std::uint32_t>(at_.failures);
-  TERRACE_RETURN_IF_ERROR(expert_rows(stream_, between));
-
   GemvArgs down;
   down.type = shape.down;
   down.weight_rows = shape.d_model;
@@ -208,10 +216,26 @@ Status CudaTrunk::experts(std::uint32_t layer) {
   down.groups = step<GemvGroup>(at_.down_groups);
   down.n_groups = n_groups;
   down.max_rows = size_.n_rows;
-  down.x = between.out.rows;
-  down.x_stride = between.out.stride;
   down.y = step<float>(at_.out);
   down.y_stride = shape.d_model;
+  const float* const ups = gate.y + std::size_t{n_pairs} * shape.ff;
+  const std::uint32_t failed = code(layer, CardFailure::kExperts);
+  auto* const failures = step<std::uint32_t>(at_.failures);
+  TERRACE_ASSIGN_OR_RETURN(const bool makes_its_rows, has_expert_down(stream_, down));
+  if (makes_its_rows) return expert_down(stream_, {down, gate.y, ups, gate.x_rows, failed, failures});
+
+  ExpertRowsArgs between;
+  between.gate = gate.y;
+  between.up = ups;
+  between.n_pairs = n_pairs;
+  between.n = shape.ff;
+  between.out = {gemv_activation(shape.down), step<std::byte>(at_.between), card_row_bytes(shape.down, shape.ff)};
+  between.x_rows = gate.x_rows;
+  between.code = failed;
+  between.failures = failures;
+  TERRACE_RETURN_IF_ERROR(expert_rows(stream_, between));
+  down.x = between.out.rows;
+  down.x_stride = between.out.stride;
   return expert_gemv(stream_, down);
 }
 

@@ -98,6 +98,7 @@ StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limi
   at.tables = words(n);
   at.wanted = words(size.n_wanted);
   at.blocks = words(size.n_tables * ((limits.context + kKvBlockPositions - 1) / kKvBlockPositions));
+  at.step = words(1);
   at.in_bytes = pen.at();
 
   at.h = words(n * d);

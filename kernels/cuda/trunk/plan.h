@@ -44,6 +44,7 @@ struct StepLayout {
   std::uint64_t positions = 0, n_keys = 0, tables = 0;  // u32 [n_rows]
   std::uint64_t wanted = 0;                             // u32 [n_wanted]
   std::uint64_t blocks = 0;                             // u32 [n_tables, blocks of a context]
+  std::uint64_t step = 0;                               // u32: the step's number, for flags
   std::uint64_t in_bytes = 0;                           // up to here
 
   std::uint64_t h = 0;                      // f32 [n_rows, d_model]

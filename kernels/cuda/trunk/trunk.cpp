@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,9 @@ namespace {
 constexpr std::uint32_t kMostReplayedRows = 16;
 constexpr std::size_t kMostReplays = 1024;
 constexpr std::uint32_t kMostPairs = 65535;
+constexpr std::size_t kFlagBytes = 64;
+// Looks at a flag between two looks at whether the card is still at work.
+constexpr int kLooks = 4096;
 
 static_assert(sizeof(CardSlab) == sizeof(SlabView), "a table of slabs is copied as it is");
 
@@ -60,25 +64,32 @@ Status check_trunk(const CardInfo& card, const CardTrunkModel& model, const Card
 }
 
 Result<std::unique_ptr<CudaTrunk>> CudaTrunk::make(const Card& card, CardWriter& writer, CardTrunkModel model,
-                                                   const CardTrunkLimits& limits, std::span<std::byte> memory) {
+                                                   const CardTrunkLimits& limits, std::span<std::byte> memory,
+                                                   const LoadProgress& on_progress) {
   TERRACE_CHECK(trunk_bytes(model, limits) <= memory.size(), "card memory for the trunk");
   const StepLayout most = lay_out_largest_step(model, limits);
   TERRACE_ASSIGN_OR_RETURN(Stream stream, card.make_stream());
+  TERRACE_ASSIGN_OR_RETURN(Event begin, card.make_event());
+  TERRACE_ASSIGN_OR_RETURN(Event end, card.make_event());
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer in, card.make_pinned(most.in_bytes));
   const std::uint64_t row_bytes = std::uint64_t{limits.max_rows} * model.d_model;
   const std::uint64_t logits = std::uint64_t{std::min(limits.max_rows, kHeadRows)} * model.vocabulary;
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer back,
                            card.make_pinned(most.end - most.weights + (row_bytes + logits) * sizeof(float)));
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer sums, card.make_pinned(row_bytes * sizeof(std::int64_t)));
-  std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(in), std::move(back), std::move(sums)},
-                                                 std::move(model), limits, memory));
-  TERRACE_RETURN_IF_ERROR(trunk->upload(writer));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer flags, card.make_pinned(2 * model.layers.size() * kFlagBytes));
+  std::memset(flags.data(), 0, flags.size());
+  Pinned pinned{std::move(in), std::move(back), std::move(sums), std::move(flags)};
+  std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(begin), std::move(end)},
+                                                 std::move(pinned), std::move(model), limits, memory));
+  TERRACE_RETURN_IF_ERROR(trunk->upload(writer, on_progress));
   return trunk;
 }
 
-CudaTrunk::CudaTrunk(Stream stream, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
+CudaTrunk::CudaTrunk(Stream stream, Events events, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
                      std::span<std::byte> memory)
     : stream_(std::move(stream)),
+      events_(std::move(events)),
       pinned_(std::move(pinned)),
       model_(std::move(model)),
       limits_(limits),
@@ -96,13 +107,17 @@ CudaTrunk::CudaTrunk(Stream stream, Pinned pinned, CardTrunkModel model, const C
 }
 
 // A step that failed may still run.
-CudaTrunk::~CudaTrunk() { (void)stream_.synchronize(); }
+CudaTrunk::~CudaTrunk() {
+  give_up();
+  (void)stream_.synchronize();
+}
 
-Status CudaTrunk::upload(CardWriter& writer) {
+Status CudaTrunk::upload(CardWriter& writer, const LoadProgress& on_progress) {
   Status status;
   const auto write = [&](std::uint64_t at, const void* data, std::uint64_t bytes) {
     if (data == nullptr || !status.ok()) return;
     status = writer.write(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
+    if (on_progress) on_progress(at + bytes, weights_.slabs);
   };
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const CardTrunkLayer& layer = model_.layers[i];
@@ -125,6 +140,7 @@ Status CudaTrunk::upload(CardWriter& writer) {
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
 CardStepInput CudaTrunk::begin(const CardStepSize& size) {
+  TERRACE_CHECK(!is_started_, "a step begins before the started one has ended");
   size_ = size;
   if (is_replayed()) size_.most_keys = keys_of_graph(size.most_keys, limits_.context);
   at_ = lay_out_step(model_, limits_, size_);
@@ -145,7 +161,9 @@ CardStepInput CudaTrunk::begin(const CardStepSize& size) {
   return input;
 }
 
-bool CudaTrunk::is_replayed() const { return size_.n_rows <= kMostReplayedRows && size_.n_wanted <= kHeadRows; }
+bool CudaTrunk::starts(const CardStepSize& size) const {
+  return size.n_rows <= kMostReplayedRows && size.n_wanted <= kHeadRows;
+}
 
 Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums, FunctionRef<Status()> queue) {
   if (!is_replayed()) return queue();
@@ -169,12 +187,11 @@ Status CudaTrunk::queue_input() {
   return stream_.fill(step<std::byte>(at_.failures), 0xff, size_.n_rows * sizeof(std::uint32_t));
 }
 
-// From the residual to the layer's router: what comes before its experts.
+// What comes before the layer's second norm.
 Status CudaTrunk::queue_attention(std::uint32_t layer, Pending pending) {
   TERRACE_RETURN_IF_ERROR(norm(layer, pending, CardFailure::kNormedBeforeAttention));
   TERRACE_RETURN_IF_ERROR(project(layer));
-  TERRACE_RETURN_IF_ERROR(attend(layer));
-  return norm(layer, Pending::kAttention, CardFailure::kNormedBeforeExperts);
+  return attend(layer);
 }
 
 Status CudaTrunk::queue_whole() {
@@ -182,7 +199,7 @@ Status CudaTrunk::queue_whole() {
   const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
   for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
     TERRACE_RETURN_IF_ERROR(queue_attention(layer, layer == 0 ? Pending::kNothing : Pending::kExperts));
-    TERRACE_RETURN_IF_ERROR(choose(layer, true));
+    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, true));
     TERRACE_RETURN_IF_ERROR(experts(layer));
   }
   return queue_head(Pending::kExperts);
@@ -236,6 +253,7 @@ Status CudaTrunk::finish_many_logits() {
 }
 
 Result<CardStepResult> CudaTrunk::finish() {
+  is_started_ = false;
   const bool many = size_.n_wanted > kHeadRows;
   if (many) TERRACE_RETURN_IF_ERROR(finish_many_logits());
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
@@ -255,15 +273,103 @@ void CudaTrunk::collect_failures() {
       failures_.push_back({row, codes[row] / 16, static_cast<CardFailure>(codes[row] % 16)});
 }
 
+Status CudaTrunk::place(std::span<const SlabView> slabs) {
+  TERRACE_CHECK(slabs.size() == model_.layers.size() * model_.n_experts, "a slab for every expert");
+  if (slabs.data() == slabs_) return {};
+  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(weight<std::byte>(weights_.slabs), slabs.data(), slabs.size_bytes()));
+  TERRACE_RETURN_IF_ERROR(stream_.synchronize());
+  slabs_ = slabs.data();
+  return {};
+}
+
 Result<CardStepResult> CudaTrunk::run(std::span<const SlabView> slabs) {
-  TERRACE_CHECK(slabs.size() == model_.layers.size() * model_.n_experts, "every expert is on the card");
-  if (slabs.data() != slabs_) {
-    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(weight<std::byte>(weights_.slabs), slabs.data(), slabs.size_bytes()));
-    TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-    slabs_ = slabs.data();
-  }
+  TERRACE_RETURN_IF_ERROR(place(slabs));
+  TERRACE_RETURN_IF_ERROR(stream_.record(events_.begin));
   TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kWhole, 0, false, [this] { return queue_whole(); }));
-  return finish();
+  TERRACE_RETURN_IF_ERROR(stream_.record(events_.end));
+  TERRACE_ASSIGN_OR_RETURN(CardStepResult result, finish());
+  TERRACE_ASSIGN_OR_RETURN(const float milliseconds, events_.end.milliseconds_since(events_.begin));
+  result.compute_ns = static_cast<std::uint64_t>(double{milliseconds} * 1e6);
+  return result;
+}
+
+// ---- beside other legs
+// ------------------------------------------------------------------------------------------------
+
+std::uint32_t* CudaTrunk::flag(std::uint32_t layer, Flag which) const {
+  const std::size_t line = 2 * std::size_t{layer} + (which == Flag::kSums ? 1 : 0);
+  return reinterpret_cast<std::uint32_t*>(pinned_.flags.data() + line * kFlagBytes);
+}
+
+void CudaTrunk::raise(std::uint32_t layer) {
+  std::atomic_ref(*flag(layer, Flag::kSums)).store(started_steps_, std::memory_order_release);
+}
+
+Status CudaTrunk::queue_hand_over(std::uint32_t layer) {
+  HandOverArgs args;
+  args.rows = step<float>(at_.h);
+  args.ids = step<std::uint16_t>(ids_at(layer));
+  args.weights = step<float>(at_.weights);
+  args.n_values = size_.n_rows * model_.d_model;
+  args.n_choices = size_.n_rows * model_.top_k;
+  args.host_rows = reinterpret_cast<float*>(pinned_.back.data() + back_rows_);
+  args.host_ids = reinterpret_cast<std::uint16_t*>(back(ids_at(layer)));
+  args.host_weights = reinterpret_cast<float*>(back(at_.weights));
+  args.flag = {flag(layer, Flag::kRows), step<std::uint32_t>(at_.step)};
+  return hand_over(stream_, args);
+}
+
+Status CudaTrunk::queue_beside_legs(bool has_experts) {
+  TERRACE_RETURN_IF_ERROR(queue_input());
+  const Pending pending = has_experts ? Pending::kLegsAndExperts : Pending::kLegs;
+  const auto n_layers = static_cast<std::uint32_t>(model_.layers.size());
+  for (std::uint32_t layer = 0; layer < n_layers; ++layer) {
+    TERRACE_RETURN_IF_ERROR(queue_attention(layer, layer == 0 ? Pending::kNothing : pending));
+    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, has_experts));
+    TERRACE_RETURN_IF_ERROR(queue_hand_over(layer));
+    if (has_experts) TERRACE_RETURN_IF_ERROR(experts(layer));
+  }
+  return queue_head(pending);
+}
+
+Status CudaTrunk::start(std::span<const SlabView> slabs) {
+  TERRACE_CHECK(starts(size_), "a step of this size goes layer by layer");
+  if (!slabs.empty()) TERRACE_RETURN_IF_ERROR(place(slabs));
+  ++started_steps_;
+  *reinterpret_cast<std::uint32_t*>(pinned_.in.data() + at_.step) = started_steps_;
+  is_started_ = true;
+  const bool has_experts = !slabs.empty();
+  const Status started =
+      replay_or_queue(Part::kBesideLegs, 0, has_experts, [&] { return queue_beside_legs(has_experts); });
+  if (!started.ok()) give_up();  // some of it may run
+  return started;
+}
+
+CardRoutedRows CudaTrunk::routed_rows(std::uint32_t layer) const {
+  return {reinterpret_cast<const float*>(pinned_.back.data() + back_rows_),
+          reinterpret_cast<const std::uint16_t*>(back(ids_at(layer))),
+          reinterpret_cast<const float*>(back(at_.weights))};
+}
+
+Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer) {
+  const std::atomic_ref word(*flag(layer, Flag::kRows));
+  while (true) {
+    for (int look = 0; look < kLooks; ++look)
+      if (word.load(std::memory_order_acquire) == started_steps_) return routed_rows(layer);
+    TERRACE_ASSIGN_OR_RETURN(const bool done, stream_.is_done());
+    if (done && word.load(std::memory_order_acquire) != started_steps_)
+      return Error(ErrorCode::kInternal, fmt::format("card {} ({}): a step ended before layer {}", stream_.card().index,
+                                                     stream_.card().name, layer));
+  }
+}
+
+void CudaTrunk::give_sums(std::uint32_t layer) { raise(layer); }
+
+void CudaTrunk::give_up() {
+  if (!is_started_) return;
+  is_started_ = false;
+  for (std::uint32_t layer = 0; layer < model_.layers.size(); ++layer) raise(layer);
+  (void)stream_.synchronize();
 }
 
 // ---- layer by layer -------------------------------------------------------------------------------------------------
@@ -276,12 +382,12 @@ Status CudaTrunk::queue_sums() {
 Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) {
   const std::size_t row_bytes = std::size_t{size_.n_rows} * model_.d_model * sizeof(float);
   const std::size_t n_choices = std::size_t{size_.n_rows} * model_.top_k;
-  const std::uint64_t ids = at_.ids + layer * n_choices * sizeof(std::uint16_t);
+  const std::uint64_t ids = ids_at(layer);
   const auto queue = [&]() -> Status {
     if (layer == 0) TERRACE_RETURN_IF_ERROR(queue_input());
     if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
     TERRACE_RETURN_IF_ERROR(queue_attention(layer, add_sums ? Pending::kSums : Pending::kNothing));
-    TERRACE_RETURN_IF_ERROR(choose(layer, false));
+    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, false));
     TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(pinned_.back.data() + back_rows_, step<std::byte>(at_.h), row_bytes));
     TERRACE_RETURN_IF_ERROR(
         stream_.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));
@@ -289,9 +395,7 @@ Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) 
   };
   TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kAttention, layer, add_sums, queue));
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-  return CardRoutedRows{reinterpret_cast<const float*>(pinned_.back.data() + back_rows_),
-                        reinterpret_cast<const std::uint16_t*>(back(ids)),
-                        reinterpret_cast<const float*>(back(at_.weights))};
+  return routed_rows(layer);
 }
 
 std::span<std::int64_t> CudaTrunk::sums() {

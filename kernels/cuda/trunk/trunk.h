@@ -2,8 +2,9 @@
 // comes back.
 //
 // Steps of few rows, those of decoding, are graphs: what a step launches depends on its sizes alone, everything else
-// lies in the region. A size is captured when it comes up first and is one launch from then on: a whole step where the
-// experts lie on this card, else a layer's part before its experts.
+// lies in the region. A size is captured when it comes up first and is one launch from then on: a whole step, with or
+// without other legs' sums, or a layer's part before its experts. Between the layers of a step with other legs the card
+// and a host thread wait for each other's flags in pinned memory (trunk_ops.h): no launch, no call of the driver.
 #pragma once
 
 #include <array>
@@ -30,11 +31,18 @@ class CudaTrunk final : public CardTrunk {
  public:
   // `memory`: trunk_bytes() of card memory, 256-byte aligned; the weights are copied there. `card` outlives the trunk.
   static Result<std::unique_ptr<CudaTrunk>> make(const Card& card, CardWriter& writer, CardTrunkModel model,
-                                                 const CardTrunkLimits& limits, std::span<std::byte> memory);
+                                                 const CardTrunkLimits& limits, std::span<std::byte> memory,
+                                                 const LoadProgress& on_progress);
   ~CudaTrunk() override;
 
   CardStepInput begin(const CardStepSize& size) override;
   Result<CardStepResult> run(std::span<const SlabView> slabs) override;
+  bool starts(const CardStepSize& size) const override;
+  Status start(std::span<const SlabView> slabs) override;
+  Result<CardRoutedRows> routed(std::uint32_t layer) override;
+  void give_sums(std::uint32_t layer) override;
+  Result<CardStepResult> finish() override;
+  void give_up() override;
   Result<CardRoutedRows> attention(std::uint32_t layer, bool add_sums) override;
   std::span<std::int64_t> sums() override;
   Result<const float*> add_and_read(std::uint32_t layer) override;
@@ -43,31 +51,43 @@ class CudaTrunk final : public CardTrunk {
 
  private:
   // What is added to the residual before a norm.
-  enum class Pending : std::uint8_t { kNothing, kAttention, kExperts, kSums };
+  enum class Pending : std::uint8_t {
+    kNothing,
+    kAttention,
+    kExperts,
+    kSums,
+    kLegs,           // sums of other legs, when their flag is up
+    kLegsAndExperts  // and this card's experts
+  };
   // What a captured part depends on besides the sizes.
-  enum class Part : std::uint8_t { kWhole, kAttention, kHead };
+  enum class Part : std::uint8_t { kWhole, kBesideLegs, kAttention, kHead };
   struct Replay {
     std::array<std::uint32_t, 7> key;
     Graph graph;
   };
   struct Pinned {
-    PinnedBuffer in, back, sums;
+    PinnedBuffer in, back, sums, flags;
   };
-  CudaTrunk(Stream stream, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
+  struct Events {
+    Event begin, end;
+  };
+  CudaTrunk(Stream stream, Events events, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
             std::span<std::byte> memory);
-  Status upload(CardWriter& writer);
+  Status upload(CardWriter& writer, const LoadProgress& on_progress);
 
   // trunk.cpp: what a step is
-  bool is_replayed() const;
+  bool is_replayed() const { return starts(size_); }
+  Status place(std::span<const SlabView> slabs);
   Status replay_or_queue(Part part, std::uint32_t layer, bool add_sums, FunctionRef<Status()> queue);
   Status queue_input();
   Status queue_whole();
+  Status queue_beside_legs(bool has_experts);
+  Status queue_hand_over(std::uint32_t layer);
   Status queue_attention(std::uint32_t layer, Pending pending);
   Status queue_head(Pending pending);
   Status queue_logits(std::uint32_t first, std::uint32_t n);
   Status queue_failures();
   Status queue_sums();
-  Result<CardStepResult> finish();
   Status finish_many_logits();
   void collect_failures();
 
@@ -75,7 +95,9 @@ class CudaTrunk final : public CardTrunk {
   Status norm(std::uint32_t layer, Pending pending, CardFailure what);
   Status project(std::uint32_t layer);
   Status attend(std::uint32_t layer);
-  Status choose(std::uint32_t layer, bool with_pairs);
+  Status norm_and_choose(std::uint32_t layer, bool with_pairs);
+  ResidualArgs norm_args(std::uint32_t layer, Pending pending, CardFailure what) const;
+  ChooseArgs choice_args(std::uint32_t layer, bool with_pairs) const;
   Status experts(std::uint32_t layer);
   struct Rows {
     const std::byte* at;
@@ -95,11 +117,20 @@ class CudaTrunk final : public CardTrunk {
   T* step(std::uint64_t offset) const {
     return reinterpret_cast<T*>(memory_.data() + cache_.end + offset);
   }
+  std::uint64_t ids_at(std::uint32_t layer) const {
+    return at_.ids + std::uint64_t{layer} * size_.n_rows * model_.top_k * sizeof(std::uint16_t);
+  }
+  CardRoutedRows routed_rows(std::uint32_t layer) const;
+  // A layer's two flags, each on a cache line of its own.
+  enum class Flag : std::uint8_t { kRows, kSums };
+  std::uint32_t* flag(std::uint32_t layer, Flag which) const;
+  void raise(std::uint32_t layer);
   // Where what lies at or behind `weights` of a step comes back to.
   std::byte* back(std::uint64_t offset) const { return pinned_.back.data() + (offset - at_.weights); }
   KvCache cache_of(std::uint32_t layer) const;
 
   Stream stream_;
+  const Events events_;  // around a whole step
   Pinned pinned_;
   const CardTrunkModel model_;
   const CardTrunkLimits limits_;
@@ -113,7 +144,9 @@ class CudaTrunk final : public CardTrunk {
   CardStepSize size_;
   StepLayout at_;
   std::vector<Replay> replays_;
-  const SlabView* slabs_ = nullptr;       // those that lie in `weights_.slabs`
+  const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
+  std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
+  bool is_started_ = false;
   std::vector<CardRowFailure> failures_;  // of the last step
   std::vector<float> many_logits_;        // where they are more than pinned memory holds
 };

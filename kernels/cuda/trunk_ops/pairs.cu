@@ -1,8 +1,8 @@
 // A warp routes a row. Of few rows all lie in one thread block, which then sorts their pairs; more rows are sorted by a
 // second launch.
+#include "kernels/cuda/trunk_ops/pairs.cuh"
+
 #include "kernels/cuda/device/overlap.cuh"
-#include "kernels/cuda/router/choice.cuh"
-#include "kernels/cuda/trunk_ops/trunk_ops.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -11,102 +11,8 @@ constexpr std::uint32_t kRowsOfBlock = 4;  // of the launch over many rows
 constexpr std::uint32_t kRowsAtOnce = 8;   // of the launch that sorts too
 constexpr std::uint32_t kSortThreads = 1024;
 
-// Shared memory of a row: keys, probabilities, ids.
-constexpr std::uint32_t row_words(std::uint32_t n_experts, std::uint32_t top_k) {
-  return 2 * n_experts + (top_k + 1) / 2;
-}
-
-constexpr std::uint32_t kOwnKeys = 8;  // of a lane, in registers
-
-// A number that rises with the key; -0 counts as +0. No finite key gives 0.
-__device__ __forceinline__ std::uint32_t rising(float key) {
-  const std::uint32_t bits = __float_as_uint(key + 0.0f);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-// The top_k largest keys, of equal ones the lowest id first; the sum of their p in that order.
-__device__ __forceinline__ float take_best(const float* keys, const float* p, std::uint32_t n, std::uint32_t top_k,
-                                           std::uint16_t* ids) {
-  std::uint32_t own[kOwnKeys];
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnKeys; ++j) {
-    const std::uint32_t i = warp_lane() + j * kWarp;
-    own[j] = i < n ? rising(keys[i]) : 0;
-  }
-  float sum = 0.0f;
-  for (std::uint32_t k = 0; k < top_k; ++k) {
-    std::uint32_t best = 0;
-#pragma unroll
-    for (std::uint32_t j = 0; j < kOwnKeys; ++j) best = max(best, own[j]);
-    best = __reduce_max_sync(~0u, best);
-    std::uint32_t id = ~0u;
-#pragma unroll
-    for (std::uint32_t j = kOwnKeys; j-- > 0;)
-      if (own[j] == best) id = warp_lane() + j * kWarp;
-    id = __reduce_min_sync(~0u, id);
-#pragma unroll
-    for (std::uint32_t j = 0; j < kOwnKeys; ++j)
-      if (warp_lane() + j * kWarp == id) own[j] = 0;
-    sum = sum + p[id];
-    if (warp_lane() == 0) ids[k] = static_cast<std::uint16_t>(id);
-  }
-  return sum;
-}
-
-// The same for any number of experts.
-__device__ __forceinline__ float take_next(const float* keys, const float* p, std::uint32_t n, std::uint32_t top_k,
-                                           std::uint16_t* ids) {
-  Choice last{0.0f, 0};
-  float sum = 0.0f;
-  for (std::uint32_t k = 0; k < top_k; ++k) {
-    last = next_choice(keys, n, last, k == 0);
-    sum = sum + p[last.id];
-    if (warp_lane() == 0) ids[k] = static_cast<std::uint16_t>(last.id);
-  }
-  return sum;
-}
-
-// Logits become probabilities and keys in `shared`, row_words() of this warp. Where the row's ids lie there.
-__device__ __forceinline__ const std::uint16_t* choose_row(const ChooseArgs& args, std::uint32_t row, float* shared) {
-  const std::uint32_t n = args.n_experts, lane = warp_lane();
-  float* keys = shared;
-  float* p = shared + n;
-  bool finite = true;
-  for (std::uint32_t i = lane; i < n; i += kWarp) {
-    keys[i] = args.logits[std::size_t{row} * n + i];
-    finite = finite && is_finite(keys[i]);
-  }
-  if (!__all_sync(~0u, finite)) {
-    if (lane == 0) atomicMin(args.failures + row, args.router_code);
-    for (std::uint32_t i = lane; i < n; i += kWarp) keys[i] = 0.0f;
-  }
-  __syncwarp();
-  warp_softmax(keys, n, p);
-  __syncwarp();
-  auto* const ids = reinterpret_cast<std::uint16_t*>(shared + 2 * n);
-  const float sum =
-      n <= kWarp * kOwnKeys ? take_best(keys, p, n, args.top_k, ids) : take_next(keys, p, n, args.top_k, ids);
-  __syncwarp();
-  for (std::uint32_t k = lane; k < args.top_k; k += kWarp) {
-    const float weight = p[ids[k]] / sum;
-    args.weights[std::size_t{row} * args.top_k + k] = args.scaled ? weight * args.scale : weight;
-    args.ids[std::size_t{row} * args.top_k + k] = ids[k];
-  }
-  return ids;
-}
-
-// The pairs of a single row are groups of one. ids and slabs: shared memory.
-__device__ __forceinline__ void pairs_of_one_row(const ChooseArgs& args, const std::uint16_t* ids,
-                                                 const CardSlab* slabs) {
-  const std::uint32_t n = args.top_k;
-  for (std::uint32_t k = warp_lane(); k < n; k += kWarp) {
-    const CardSlab slab = slabs[ids[k]];
-    args.gate_up[k] = {slab.gate, k, 1};
-    args.gate_up[n + k] = {slab.up, n + k, 1};
-    args.down[k] = {slab.down, k, 1};
-    args.x_rows[k] = args.x_rows[n + k] = 0;
-    args.slots[k] = static_cast<std::int32_t>(k);
-  }
+__device__ __forceinline__ const float* logits_of(const ChooseArgs& args, std::uint32_t row) {
+  return args.logits + std::size_t{row} * args.n_experts;
 }
 
 // Pairs by expert. How the pairs of an expert follow each other differs from run to run and changes no bit.
@@ -134,9 +40,11 @@ __device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
       if (count != 0) {
         const std::uint32_t mine = group + __popc(used & ((1u << warp_lane()) - 1)), at = first + before - count;
         next[expert] = at;
-        args.gate_up[mine] = {args.slabs[expert].gate, at, count};
-        args.gate_up[n_groups + mine] = {args.slabs[expert].up, n_pairs + at, count};
-        args.down[mine] = {args.slabs[expert].down, at, count};
+        const CardSlab slab = args.slabs[expert];
+        const std::uint32_t here = slab.gate != nullptr ? count : 0;
+        args.gate_up[mine] = {slab.gate, at, here};
+        args.gate_up[n_groups + mine] = {slab.up, n_pairs + at, here};
+        args.down[mine] = {slab.down, at, here};
       }
       first += __shfl_sync(~0u, before, kWarp - 1);
       group += __popc(used);
@@ -148,7 +56,7 @@ __device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
   for (std::uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) {
     const std::uint32_t at = atomicAdd(next + args.ids[i], 1u);
     args.x_rows[at] = args.x_rows[n_pairs + at] = i / args.top_k;
-    args.slots[i] = static_cast<std::int32_t>(at);
+    args.slots[i] = args.slabs[args.ids[i]].gate != nullptr ? static_cast<std::int32_t>(at) : -1;
   }
 }
 
@@ -157,7 +65,8 @@ __global__ void __launch_bounds__(kWarp* kRowsOfBlock) choose_kernel(const Choos
   let_next_begin();
   wait_for_previous();
   const std::uint32_t row = blockIdx.x * kRowsOfBlock + threadIdx.x / kWarp;
-  if (row < args.n_rows) choose_row(args, row, shared + threadIdx.x / kWarp * row_words(args.n_experts, args.top_k));
+  if (row < args.n_rows)
+    choose_row(args, logits_of(args, row), row, shared + threadIdx.x / kWarp * row_words(args.n_experts, args.top_k));
 }
 
 __global__ void __launch_bounds__(kSortThreads) sort_kernel(const ChooseArgs args) {
@@ -174,7 +83,7 @@ __global__ void __launch_bounds__(kWarp) choose_one_kernel(const ChooseArgs args
   auto* const slabs = reinterpret_cast<CardSlab*>(shared);
   for (std::uint32_t i = threadIdx.x; i < args.n_experts; i += kWarp) slabs[i] = args.slabs[i];
   wait_for_previous();
-  pairs_of_one_row(args, choose_row(args, 0, reinterpret_cast<float*>(slabs + args.n_experts)), slabs);
+  pairs_of_one_row(args, choose_row(args, args.logits, 0, reinterpret_cast<float*>(slabs + args.n_experts)), slabs);
 }
 
 // A few rows in one thread block: a warp to each.
@@ -182,7 +91,8 @@ __global__ void __launch_bounds__(kWarp* kRowsAtOnce) choose_and_sort_kernel(con
   extern __shared__ float shared[];
   let_next_begin();
   wait_for_previous();
-  choose_row(args, threadIdx.x / kWarp, shared + threadIdx.x / kWarp * row_words(args.n_experts, args.top_k));
+  const std::uint32_t row = threadIdx.x / kWarp;
+  choose_row(args, logits_of(args, row), row, shared + row * row_words(args.n_experts, args.top_k));
   __syncthreads();
   sort_pairs(args, reinterpret_cast<std::uint32_t*>(shared));
 }

@@ -1,68 +1,16 @@
 // A thread block to a row, which lies in shared memory from the addition to the quantised forms.
-#include <cooperative_groups.h>
-
-#include <utility>
-
-#include "kernels/cuda/activations/quantize.cuh"
-#include "kernels/cuda/combine/fixed.cuh"
-#include "kernels/cuda/device/overlap.cuh"
-#include "kernels/cuda/lanes.cuh"
-#include "kernels/cuda/trunk_ops/trunk_ops.h"
+#include "kernels/cuda/trunk_ops/residual.cuh"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kMaxThreads = 1024;
 constexpr std::uint32_t kOwnWeights = 2;  // of a thread, brought before the kernels before this one have ended
-constexpr std::uint32_t kClusterBlocks = 8, kClusterThreads = 256;
-
-// The row's i-th value with what is added to it; `good`: the sum over experts is in range.
-__device__ __forceinline__ float added(const ResidualArgs& args, float x, std::uint32_t row, std::uint32_t i,
-                                       const ToFixed& to_fixed, bool& good) {
-  const std::size_t at = std::size_t{row} * args.n + i;
-  if (args.delta != nullptr) return x + args.delta[at];
-  std::int64_t sum = 0;
-  if (args.sums != nullptr) {
-    sum = args.sums[at];
-  } else if (args.experts.out != nullptr) {
-    const ExpertOutputs& from = args.experts;
-#pragma unroll 8
-    for (std::uint32_t s = 0; s < from.n_slots; ++s) {
-      const std::size_t slot = std::size_t{row} * from.n_slots + s;
-      const float t = from.weights[slot] * from.out[std::size_t(from.slots[slot]) * args.n + i];
-      good = good && to_fixed.takes(t);
-      sum += to_fixed(t);
-    }
-  } else {
-    return x;
-  }
-  good = good && is_total(sum);
-  return x + from_fixed_value(sum, args.shift);
-}
-
-// 1 / sqrt(mean square + eps), to every thread.
-__device__ __forceinline__ float inverse_rms(const float* values, std::uint32_t n, float eps, float* shared_r) {
-  if (threadIdx.x < 32) {
-    float lane = 0.0f;
-    const std::uint32_t own = threadIdx.x;
-    const int terms = own < kLanes && own < n ? static_cast<int>((n - own + kLanes - 1) / kLanes) : 0;
-#pragma unroll 16
-    for (int i = 0; i < terms; ++i) lane = fused(values[own + i * kLanes], values[own + i * kLanes], lane);
-    const float sum = sum_of_lanes(lane);
-    if (threadIdx.x == 0) *shared_r = 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
-  }
-  __syncthreads();
-  return *shared_r;
-}
-
-__device__ __forceinline__ void fail(const ResidualArgs& args, std::uint32_t x_row, std::uint32_t code) {
-  if (threadIdx.x == 0) atomicMin(args.failures + x_row, code);
-}
 
 __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArgs args) {
   extern __shared__ float values[];
   __shared__ float shared_r;
-  let_next_begin();
+  let_next_begin_unless_waiting(args);
   float w[kOwnWeights];
 #pragma unroll
   for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
@@ -75,6 +23,7 @@ __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArg
   const bool adds = args.delta != nullptr || args.sums != nullptr || args.experts.out != nullptr;
   const ToFixed to_fixed(args.shift);
   bool finite = true, good = true;
+  wait_for_sums(args);
   for (std::uint32_t i = threadIdx.x; i < args.n; i += blockDim.x) {
     const float value = added(args, x[i], row, i, to_fixed, good);
     if (adds) x[i] = value;
@@ -111,11 +60,6 @@ __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArg
     if (out.rows != nullptr) write_card_values(out.activation, values, 0, args.n, out.rows + row * out.stride, args.n);
 }
 
-#if __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
-#define TERRACE_CLUSTER __cluster_dims__(kClusterBlocks, 1, 1)
-#else
-#define TERRACE_CLUSTER
-#endif
 // The same by a cluster of thread blocks: each takes a part of the row, and all have the whole row for the norm's sum.
 __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_cluster(const ResidualArgs args) {
 #if __CUDA_ARCH__ >= 900
@@ -124,7 +68,7 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   const auto cluster = cooperative_groups::this_cluster();
   const std::uint32_t part = args.n / kClusterBlocks, first = cluster.block_rank() * part;
   auto all_began = cluster.barrier_arrive();
-  let_next_begin();
+  let_next_begin_unless_waiting(args);
   float w[kOwnWeights];
 #pragma unroll
   for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
@@ -133,25 +77,12 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   }
   wait_for_previous();
   const std::uint32_t row = blockIdx.x / kClusterBlocks, x_row = args.rows != nullptr ? args.rows[row] : row;
-  float* x = args.x + std::size_t{x_row} * args.n;
-  const bool adds = args.delta != nullptr || args.sums != nullptr || args.experts.out != nullptr;
-  const ToFixed to_fixed(args.shift);
-  bool finite = true, good = true;
   cluster.barrier_wait(std::move(all_began));  // nobody's shared memory is written before its thread block runs
-  for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads) {
-    const float value = added(args, x[i], row, i, to_fixed, good);
-    if (adds) x[i] = value;
-#pragma unroll
-    for (std::uint32_t block = 0; block < kClusterBlocks; ++block) cluster.map_shared_rank(values, block)[i] = value;
-    finite = finite && is_finite(value);
-  }
-  if (__syncthreads_and(good) == 0) fail(args, x_row, args.experts_code);
-  if (__syncthreads_and(finite) == 0 && adds) fail(args, x_row, args.added_code);
-  cluster.sync();
+  add_in_cluster(args, row, x_row, values);
   if (args.w == nullptr) return;
 
   const float r = inverse_rms(values, args.n, args.eps, &shared_r);
-  finite = true;
+  bool finite = true;
   const auto scale = [&](std::uint32_t i, float weight) {
     const float value = (values[i] * r) * weight;
     values[i] = value;
@@ -167,20 +98,8 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
     for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads) values[i] = 0.0f;
     __syncthreads();
   }
-  if (args.h != nullptr)
-    for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads)
-      args.h[std::size_t{row} * args.n + i] = values[i];
-#pragma unroll
-  for (const CardRowsOut& out : args.out)
-    if (out.rows != nullptr)
-      write_card_values(out.activation, values + first, first, part, out.rows + row * out.stride, args.n);
+  write_part(args, row, values);
 #endif
-}
-
-// Parts are whole blocks of every class; of many rows each has enough with one thread block.
-bool goes_in_clusters(const Stream& stream, const ResidualArgs& args) {
-  constexpr std::uint32_t kMostRows = 8;
-  return overlaps_launches(stream.card()) && args.n_rows <= kMostRows && args.n % (kClusterBlocks * 256) == 0;
 }
 
 }  // namespace

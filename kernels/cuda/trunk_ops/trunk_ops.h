@@ -22,9 +22,15 @@ namespace terrace::kernels::cuda {
 // What a layer's experts gave, on the card.
 struct ExpertOutputs {
   const float* out = nullptr;           // [n_pairs, n]
-  const std::int32_t* slots = nullptr;  // [n_rows, n_slots]: pair of each
+  const std::int32_t* slots = nullptr;  // [n_rows, n_slots]: pair of each, or -1
   const float* weights = nullptr;       // [n_rows, n_slots]
   std::uint32_t n_slots = 0;
+};
+
+// A word of pinned host memory that is up in the step whose number it holds. Numbers rise: nobody takes it down.
+struct HostFlag {
+  std::uint32_t* word = nullptr;        // pinned host memory; null: none
+  const std::uint32_t* step = nullptr;  // card memory: the number of the step
 };
 
 // x = x + what was computed, then its norm. Where the norm is not finite zeros go on
@@ -34,10 +40,11 @@ struct ResidualArgs {
   const std::uint32_t* rows = nullptr;  // [n_rows]: row of x of each row here; null: the same number
   std::uint32_t n_rows = 0;
   std::uint32_t n = 0;  // at most kMaxResidualValues
-  // What is added: one of them, or none.
+  // What is added: delta, or experts and sums or one of these, or nothing.
   const float* delta = nullptr;  // [n_rows, n]
   ExpertOutputs experts;
   const std::int64_t* sums = nullptr;  // [n_rows, n]
+  HostFlag sums_flag;                  // the sums are pinned host memory, and there when it is up
   int shift = 24;                      // of experts and sums
   std::uint32_t experts_code = 0;      // a weighted output or a sum is out of range or not finite
   std::uint32_t added_code = 0;        // x is not finite
@@ -96,16 +103,26 @@ struct ChooseArgs {
   std::uint32_t router_code = 0;
   std::uint32_t* failures = nullptr;  // [n_rows]
 
-  const CardSlab* slabs = nullptr;  // [n_experts] of the layer; null: no pairs
+  const CardSlab* slabs = nullptr;  // [n_experts] of the layer; null: no pairs. Null parts: another leg's, no pair
   // n_groups = min(n_rows * top_k, n_experts). gate_up [2 * n_groups]: the gates, then the ups, whose rows come behind
   // those of the gates.
   GemvGroup* gate_up = nullptr;
   GemvGroup* down = nullptr;        // [n_groups]
   std::uint32_t* x_rows = nullptr;  // [2 * n_rows * top_k]: row of each pair, twice
-  std::int32_t* slots = nullptr;    // [n_rows, top_k]: pair of each choice
+  std::int32_t* slots = nullptr;    // [n_rows, top_k]: pair of each choice, or -1
 };
 inline constexpr std::uint32_t kMaxChosenExperts = 1024;
 Status choose_experts(const Stream& stream, const ChooseArgs& args);
+
+// residual(), the F32 router and choose_experts() of one row in one launch.
+struct ResidualAndChoiceArgs {
+  ResidualArgs residual;          // n_rows 1, no `rows`
+  const float* router = nullptr;  // card memory [n_experts, n], 16-byte aligned
+  ChooseArgs choice;              // `logits` is not used
+};
+// Whether it is possible on this card: its shared memory holds the router, and the shapes go in clusters.
+bool has_residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
+Status residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
 
 // Card rows of SILU(gate) * up.
 struct ExpertRowsArgs {
@@ -119,6 +136,21 @@ struct ExpertRowsArgs {
   std::uint32_t* failures = nullptr;
 };
 Status expert_rows(const Stream& stream, const ExpertRowsArgs& args);
+
+// Copies a layer's rows and choices to pinned host memory and raises a flag there: what a host thread waits for. How
+// others' sums come back is ResidualArgs::sums_flag.
+struct HandOverArgs {
+  const float* rows = nullptr;         // [n_values], a multiple of 4
+  const std::uint16_t* ids = nullptr;  // [n_choices]
+  const float* weights = nullptr;      // [n_choices]
+  std::uint32_t n_values = 0;
+  std::uint32_t n_choices = 0;
+  float* host_rows = nullptr;  // pinned host memory
+  std::uint16_t* host_ids = nullptr;
+  float* host_weights = nullptr;
+  HostFlag flag;
+};
+Status hand_over(const Stream& stream, const HandOverArgs& args);
 
 // Notes where a row of x [n_rows, n] is not finite.
 struct CheckArgs {

@@ -88,6 +88,7 @@ inline void expect_leg_shape(const nlohmann::ordered_json& leg) {
                      {"bytes_received", "number"},
                      {"weight_bytes_sent", "number"},
                      {"wait_us", "number"},
+                     {"round_trip_us", "number"},
                      {"compute_us", "number"},
                      {"hedges", "number"},
                      {"false_hedges", "number"},

@@ -53,7 +53,10 @@ T value_of(Result<T> result) {
 // Sits between a trunk and its experts: fails one submit on demand, and remembers how batches were asked for.
 class Tap final : public legs::RoutedExperts {
  public:
-  explicit Tap(legs::RoutedExperts& experts) : experts_(experts) { journal_.reserve(4096); }
+  Tap(legs::RoutedExperts& experts, const arch::ModelInfo& info)
+      : experts_(experts), n_layers_(info.n_layers), top_k_(info.top_k) {
+    journal_.reserve(4096);
+  }
 
   // Experts are as if others computed them: steps are cut by the rule.
   void compute_elsewhere() { elsewhere_ = true; }
@@ -93,13 +96,17 @@ class Tap final : public legs::RoutedExperts {
   std::vector<kernels::SlabView> on_card;
   std::uint64_t rows_on_card = 0;
   std::span<const kernels::SlabView> slabs_on_card() override { return on_card; }
-  void count_on_card(const std::uint16_t*, std::uint32_t n_rows) override { rows_on_card += n_rows; }
+  void count_on_card(const std::uint16_t*, std::uint32_t n_rows, std::uint64_t) override { rows_on_card += n_rows; }
+  // Not empty: [n_layers, n_experts], those that the trunk's card computes beside the others; null parts elsewhere.
+  std::vector<kernels::SlabView> part;
+  std::span<const kernels::SlabView> part_on_card() override { return part; }
 
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;
     open_[n_open_++] = routed.layer;
     note('s', std::to_string(routed.layer));
     if (fail_in_ != 0 && --fail_in_ == 0) return Error(ErrorCode::kPeerGone, "box1:9000: the connection is closed");
+    if (routed.without_card) return submit_without_card(routed);
     return experts_.submit(routed);
   }
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override {
@@ -115,6 +122,18 @@ class Tap final : public legs::RoutedExperts {
   std::size_t progressed = 0;
 
  private:
+  // Pairs of experts in `part` weigh nothing: what is left is what the others give.
+  Status submit_without_card(legs::RoutedRows routed) {
+    const std::size_t n_experts = part.size() / n_layers_;
+    const std::size_t n_pairs = std::size_t{routed.n_rows} * top_k_;
+    others_.assign(routed.weights, routed.weights + n_pairs);
+    for (std::size_t i = 0; i < n_pairs; ++i)
+      if (part[routed.layer * n_experts + routed.experts[i]].gate != nullptr) others_[i] = 0;
+    routed.weights = others_.data();
+    routed.without_card = false;
+    return experts_.submit(routed);
+  }
+
   // Drops what has no room: tests that count allocations look at none of it.
   void note(char what, const std::string& layer) {
     if (journal_.size() + 16 > journal_.capacity()) return;
@@ -124,6 +143,8 @@ class Tap final : public legs::RoutedExperts {
   }
 
   legs::RoutedExperts& experts_;
+  const std::uint32_t n_layers_, top_k_;
+  std::vector<float> others_;
   std::uint64_t clean_ = 0;
   std::uint64_t first_wrong_ = 0, found_in_ = 0;
   std::uint32_t fail_in_ = 0;
@@ -147,7 +168,7 @@ class ModelUnderTest {
             owners_, [&](std::uint32_t layer, std::uint16_t expert) { return slab(layer, expert); }, kernels_, parallel,
             ops_),
         dispatcher_(owners_, {&leg_}, kernels_, info_.top_k, parallel, ops_),
-        tap_(dispatcher_),
+        tap_(dispatcher_, info_),
         trunk_(value_of(arch::make_trunk(file_, options, tap_, parallel))) {}
 
   arch::Trunk& trunk() { return *trunk_; }

@@ -138,18 +138,65 @@ TEST(CardLegTest, HoldsEveryExpert_SlabsForATrunkThere_AndItsStepsCount) {
   for (const kernels::SlabView& slab : slabs) EXPECT_TRUE(slab.gate && slab.up && slab.down);
   constexpr std::uint32_t kRows = 2;
   const std::vector<std::uint16_t> experts(std::size_t{model().n_layers()} * kRows * kTopK, 1);
-  dispatcher.count_on_card(experts.data(), kRows);
+  dispatcher.count_on_card(experts.data(), kRows, 7'000);
   const LegCounters counted = legs.leg->counters();
+  EXPECT_EQ(counted.compute_us, 7u);
   EXPECT_EQ(counted.batches, model().n_layers());
   EXPECT_EQ(counted.rows, model().n_layers() * kRows);
   EXPECT_EQ(counted.pairs, model().n_layers() * kRows * kTopK);
   EXPECT_EQ(dispatcher.use().pairs(0, 1), kRows * kTopK);
 }
 
-TEST(CardLegTest, HostHoldsOneExpert_NoSlabsForATrunkThere) {
+TEST(CardLegTest, HostHoldsOneExpert_NoWholeStepThere_ButAPartOfIt) {
   Legs legs(1);
   Dispatcher dispatcher(legs.owners, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
   dispatcher.begin_step();
+  EXPECT_TRUE(dispatcher.slabs_on_card().empty());
+  const std::span<const kernels::SlabView> part = dispatcher.part_on_card();
+  ASSERT_EQ(part.size(), std::size_t{model().n_layers()} * kExperts);
+  EXPECT_EQ(part[0].gate, nullptr);
+  EXPECT_NE(part[1].gate, nullptr);
+}
+
+// What the trunk computes on the card and what the dispatcher gives without it are the sums of all.
+TEST(CardLegTest, RowsWithoutTheCardsPairs_GiveTheOthersSums_AndCountTheCards) {
+  terrace::test::Rng rng(test::kSeed);
+  const Routed routed(0, 9, Priority::kDecode, rng);
+  Legs legs(3), all_there(0);
+  ASSERT_TRUE(legs.load().ok());
+  ASSERT_TRUE(all_there.load().ok());
+  const auto whole = all_there.step(routed);
+  ASSERT_TRUE(whole.ok()) << whole.error().text();
+  Dispatcher dispatcher(legs.owners, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
+  const auto sums_of = [&](bool without_card) {
+    RoutedRows rows = routed.view;
+    rows.without_card = without_card;
+    Sums sums(rows.n_rows);
+    EXPECT_TRUE(dispatcher.submit(rows).ok());
+    EXPECT_TRUE(dispatcher.collect(sums.view(), sums.failed).ok());
+    return sums.values;
+  };
+  const auto with_card = sums_of(false);
+  EXPECT_EQ(with_card, whole->values);
+  const LegCounters once = legs.leg->counters();
+  ASSERT_GT(once.pairs, 0u) << "seed " << test::kSeed;
+  const std::uint64_t computed = legs.card.pairs;
+  const auto without_card = sums_of(true);
+  EXPECT_NE(without_card, with_card);
+  EXPECT_EQ(legs.card.pairs, computed) << "nothing was asked of the leg";
+  const LegCounters twice = legs.leg->counters();
+  EXPECT_EQ(twice.pairs, 2 * once.pairs);
+  EXPECT_EQ(twice.rows, 2 * once.rows);
+  EXPECT_EQ(twice.batches, 2 * once.batches);
+}
+
+// A later epoch gives an expert of the card to the host: the card still has it in memory, and must not add it.
+TEST(CardLegTest, AnEpochInWhichTheCardOwnsLessThanItHolds_NothingForATrunkThere) {
+  Legs legs(1);
+  const OwnerTable later = table(2);
+  Dispatcher dispatcher(later, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
+  dispatcher.begin_step();
+  EXPECT_TRUE(dispatcher.part_on_card().empty());
   EXPECT_TRUE(dispatcher.slabs_on_card().empty());
 }
 

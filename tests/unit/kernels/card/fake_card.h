@@ -48,8 +48,9 @@ class FakeCard final : public kernels::ExpertCard {
     return trunk_takes + limits.max_kv_blocks;
   }
   Result<std::unique_ptr<kernels::CardTrunk>> make_trunk(kernels::CardTrunkModel model,
-                                                         const kernels::CardTrunkLimits& limits,
-                                                         std::span<std::byte>) override {
+                                                         const kernels::CardTrunkLimits& limits, std::span<std::byte>,
+                                                         const kernels::LoadProgress& on_progress) override {
+    if (on_progress) on_progress(trunk_takes, trunk_takes);
     auto made = std::make_unique<FakeTrunk>(std::move(model), limits);
     trunk = made.get();
     return std::unique_ptr<kernels::CardTrunk>(std::move(made));

@@ -44,6 +44,37 @@ class FakeTrunk final : public kernels::CardTrunk {
     return head(true);
   }
 
+  bool starts(const kernels::CardStepSize& size) const override { return size.n_rows <= most_started_rows; }
+  Status start(std::span<const kernels::SlabView> slabs) override {
+    ++started_steps;
+    slabs_ = slabs;
+    is_started_ = true;
+    return {};
+  }
+  // The card's own experts are computed first: their sums wait beside those that others give.
+  Result<kernels::CardRoutedRows> routed(std::uint32_t layer) override {
+    TERRACE_CHECK(is_started_, "routed() of a step that was not started");
+    TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows rows, attention(layer, layer > 0));
+    own_sums_.assign(sums_.size(), 0);
+    if (!slabs_.empty()) {
+      TERRACE_RETURN_IF_ERROR(compute_experts(layer, rows, slabs_.subspan(layer * model_.n_experts)));
+      own_sums_.swap(sums_);
+    }
+    std::fill(sums_.begin(), sums_.end(), std::int64_t{1} << 40);  // until others' sums are there
+    return rows;
+  }
+  void give_sums(std::uint32_t) override {
+    for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += own_sums_[i];
+  }
+  Result<kernels::CardStepResult> finish() override {
+    is_started_ = false;
+    return head(true);
+  }
+  void give_up() override {
+    if (is_started_) ++given_up;
+    is_started_ = false;
+  }
+
   Result<kernels::CardRoutedRows> attention(std::uint32_t layer, bool add_sums) override {
     if (broken) return Error(ErrorCode::kInternal, "card 0 (Fake 1): it fell off the bus");
     if (add_sums) add(layer - 1);
@@ -86,6 +117,8 @@ class FakeTrunk final : public kernels::CardTrunk {
 
   bool broken = false;
   std::uint64_t whole_steps = 0;
+  std::uint64_t started_steps = 0, given_up = 0;
+  std::uint32_t most_started_rows = 16;
   std::uint64_t copied_blocks = 0;
 
  private:
@@ -218,8 +251,9 @@ class FakeTrunk final : public kernels::CardTrunk {
       else
         kernels::quantize_row_scalar(kernels.gate_class(), routed.rows + row * d, d, rows.data() + row * bytes);
       for (std::uint32_t k = 0; k < model_.top_k; ++k)
-        pairs.push_back({static_cast<std::uint16_t>(row), routed.experts[row * model_.top_k + k],
-                         routed.weights[row * model_.top_k + k]});
+        if (slabs[routed.experts[row * model_.top_k + k]].gate != nullptr)
+          pairs.push_back({static_cast<std::uint16_t>(row), routed.experts[row * model_.top_k + k],
+                           routed.weights[row * model_.top_k + k]});
     }
     std::stable_sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.expert < b.expert; });
     std::fill(sums_.begin(), sums_.end(), 0);
@@ -245,7 +279,9 @@ class FakeTrunk final : public kernels::CardTrunk {
   std::vector<float> x_, h_, angles_, weights_, logits_;
   std::vector<std::uint32_t> words_, codes_;
   std::vector<std::uint16_t> ids_;
-  std::vector<std::int64_t> sums_;
+  std::vector<std::int64_t> sums_, own_sums_;
+  std::span<const kernels::SlabView> slabs_;
+  bool is_started_ = false;
   std::map<std::uint32_t, std::vector<float>> q_;  // by row
   std::map<std::array<std::uint32_t, 3>, HeadBlock> cache_;
   std::vector<kernels::CardRowFailure> failures_;

@@ -53,10 +53,10 @@ TEST(TrunkPlan, NoStepIsLargerThanTheLargest) {
 TEST(TrunkPlan, PiecesOfAStepFollowEachOther) {
   const StepLayout at = lay_out_step(model(), limits(), {3, 2, 3, 700});
   const std::uint64_t pieces[] = {
-      at.x,     at.cosines, at.sines,          at.positions,   at.n_keys,   at.tables, at.wanted,   at.blocks,
-      at.h,     at.rows_32, at.rows_256,       at.q,           at.k,        at.v,      at.partials, at.o,
-      at.delta, at.choices, at.gate_up_groups, at.down_groups, at.x_rows,   at.slots,  at.gate_up,  at.between,
-      at.out,   at.sums,    at.logits,         at.weights,     at.failures, at.ids,    at.end};
+      at.x,       at.cosines, at.sines,   at.positions,      at.n_keys,      at.tables,   at.wanted, at.blocks,
+      at.step,    at.h,       at.rows_32, at.rows_256,       at.q,           at.k,        at.v,      at.partials,
+      at.o,       at.delta,   at.choices, at.gate_up_groups, at.down_groups, at.x_rows,   at.slots,  at.gate_up,
+      at.between, at.out,     at.sums,    at.logits,         at.weights,     at.failures, at.ids,    at.end};
   for (std::size_t i = 1; i < std::size(pieces); ++i) {
     EXPECT_LT(pieces[i - 1], pieces[i]) << "piece " << i;
     EXPECT_EQ(pieces[i] % 256, 0u) << "piece " << i;

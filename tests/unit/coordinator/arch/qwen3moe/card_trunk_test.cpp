@@ -56,6 +56,51 @@ TEST_P(TrunkOnCard, WholeStepsAndLayers_TokensAndLogitsOfTheCpu) {
   }
 }
 
+// The card goes through the step by itself and takes the other legs' sums as they come; steps of more rows than it
+// starts go by layers.
+TEST_P(TrunkOnCard, BesideOtherLegs_TokensAndLogitsOfTheCpu) {
+  ModelUnderTest here(path(), options(), serial_);
+  Sequence expected_sequence(here.trunk());
+  const test::Greedy expected = test::greedy(expected_sequence, kPrompt, 64, 12);
+  for (const std::size_t keep : {0, 1, 2, 3}) {  // of three experts, that many are the card's
+    ModelUnderTest there(path(), on_card(), serial_);
+    if (keep > 0) there.tap().part = there.all_slabs();
+    for (std::size_t i = 0; i < there.tap().part.size(); ++i)
+      if (i % 3 >= keep) there.tap().part[i] = {};
+    for (const std::size_t chunk : {64, 7, 1}) {
+      Sequence sequence(there.trunk());
+      const test::Greedy got = test::greedy(sequence, kPrompt, chunk, 12);
+      EXPECT_EQ(got.tokens, expected.tokens) << keep << " of three, chunks of " << chunk;
+      EXPECT_EQ(got.hashes, expected.hashes) << keep << " of three, chunks of " << chunk;
+    }
+    EXPECT_GT(card_.trunk->started_steps, 0u);
+    EXPECT_EQ(card_.trunk->given_up, 0u);
+  }
+}
+
+// Whatever layer's legs fail: the step ends with their error, the card's wait is ended, and the next step is right.
+TEST_P(TrunkOnCard, ALegThatFailsBesideTheCard_EndsTheStepAndTheCardsWait) {
+  ModelUnderTest model(path(), on_card(), serial_);
+  model.tap().part = model.all_slabs();
+  model.tap().part[0] = {};
+  arch::Trunk& trunk = model.trunk();
+  const arch::StreamId stream = trunk.open_stream().value();
+  const arch::StepRow row{stream, 0, 1, true};
+  ModelUnderTest here(path(), options(), serial_);
+  const arch::StepRow same{here.trunk().open_stream().value(), 0, 1, true};
+  const std::string expected = test::xxh3(test::value_of(here.trunk().step(std::span(&same, 1))).logits);
+  for (std::uint32_t layer = 0; layer < model.info().n_layers; ++layer) {
+    model.tap().fail_submit(layer + 1);
+    const auto stepped = trunk.step(std::span(&row, 1));
+    ASSERT_FALSE(stepped.ok()) << "layer " << layer;
+    EXPECT_EQ(stepped.error().code(), ErrorCode::kPeerGone);
+    EXPECT_EQ(card_.trunk->given_up, layer + 1);
+    EXPECT_EQ(trunk.length(stream), 0u);
+    EXPECT_TRUE(model.tap().abandon().ok());
+  }
+  EXPECT_EQ(test::xxh3(test::value_of(trunk.step(std::span(&row, 1))).logits), expected);
+}
+
 TEST_P(TrunkOnCard, Traces_EqualTheCpus) {
   const auto traces = [&](arch::Trunk& trunk) {
     std::vector<std::pair<std::vector<std::uint16_t>, std::string>> all;

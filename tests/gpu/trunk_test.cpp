@@ -1,0 +1,115 @@
+// A step on a card beside other legs against the whole step there; and what is left of one that was given up.
+#include "kernels/card/card_trunk.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/experts/open.h"
+#include "tests/gpu/card_test.h"
+#include "tests/gpu/random_trunk.h"
+
+namespace terrace {
+namespace {
+
+constexpr std::uint64_t kBudget = std::uint64_t{512} << 20;
+constexpr unsigned kSeed = 3511;
+// Wide enough for the cluster that chooses experts.
+constexpr test::TrunkShape kShape{.n_layers = 3,
+                                  .d_model = 2048,
+                                  .n_experts = 16,
+                                  .top_k = 4,
+                                  .ff = 256,
+                                  .vocabulary = 512,
+                                  .n_heads = 8,
+                                  .n_kv_heads = 2,
+                                  .head_dim = 64};
+
+class CardTrunkSteps : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = kernels::cuda::open_expert_card(0, kBudget);
+    if (!opened.ok()) GTEST_SKIP() << "no card: " << opened.error().text();
+    card_ = std::move(*opened);
+    model_ = test::make_model(kShape, weights_);
+    const kernels::CardTrunkLimits limits{kernels::KvType::kF16, 64, 4, 512, 16};
+    const auto bytes = card_->trunk_bytes(model_, limits);
+    ASSERT_OK(bytes);
+    auto trunk = card_->make_trunk(model_, limits, card_->slab_memory().first(*bytes), {});
+    ASSERT_OK(trunk);
+    trunk_ = std::move(*trunk);
+    auto slabs = test::place_slabs(*card_, model_, weights_, card_->slab_memory().subspan(*bytes));
+    ASSERT_OK(slabs);
+    slabs_ = std::move(*slabs);
+    std::mt19937 rng(kSeed);
+    x_ = test::bell_values(rng, std::size_t{16} * kShape.d_model, 1.0f);
+  }
+
+  void begin(std::uint32_t n_rows) {
+    const kernels::CardStepSize size{n_rows, 1, n_rows, n_rows};
+    test::fill_step(model_, size, x_, trunk_->begin(size));
+    ASSERT_TRUE(trunk_->starts(size));
+  }
+  std::vector<float> logits(const Result<kernels::CardStepResult>& result, std::uint32_t n_rows) {
+    EXPECT_TRUE(result.ok()) << result.error().text();
+    if (!result.ok()) return {};
+    EXPECT_TRUE(result->failures.empty());
+    return {result->logits, result->logits + std::size_t{n_rows} * kShape.vocabulary};
+  }
+  std::vector<float> whole(std::uint32_t n_rows) {
+    begin(n_rows);
+    return logits(trunk_->run(slabs_), n_rows);
+  }
+  // Others give nothing in each layer.
+  std::vector<float> beside(std::uint32_t n_rows) {
+    begin(n_rows);
+    EXPECT_TRUE(trunk_->start(slabs_).ok());
+    for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
+      const auto routed = trunk_->routed(layer);
+      EXPECT_TRUE(routed.ok()) << routed.error().text();
+      std::ranges::fill(trunk_->sums(), 0);
+      trunk_->give_sums(layer);
+    }
+    return logits(trunk_->finish(), n_rows);
+  }
+
+  test::RandomWeights weights_;
+  std::unique_ptr<kernels::ExpertCard> card_;
+  kernels::CardTrunkModel model_;
+  std::unique_ptr<kernels::CardTrunk> trunk_;
+  std::vector<kernels::SlabView> slabs_;
+  std::vector<float> x_;
+};
+
+TEST_F(CardTrunkSteps, BesideLegsThatGiveNothing_EqualsTheWholeStep) {
+  for (const std::uint32_t n_rows : {1u, 3u, 9u, 16u}) {
+    const std::vector<float> expected = whole(n_rows);
+    for (int replay = 0; replay < 3; ++replay)
+      EXPECT_EQUAL_FLOATS(beside(n_rows), expected, std::to_string(n_rows) + " rows");
+  }
+}
+
+TEST_F(CardTrunkSteps, GivenUpInAnyLayer_EndsAndLeavesNothingBehind) {
+  for (const std::uint32_t n_rows : {1u, 3u}) {
+    const std::vector<float> expected = whole(n_rows);
+    for (std::uint32_t last = 0; last <= kShape.n_layers; ++last) {
+      begin(n_rows);
+      ASSERT_OK(trunk_->start(slabs_));
+      for (std::uint32_t layer = 0; layer < last; ++layer) {
+        ASSERT_OK(trunk_->routed(layer));
+        if (layer + 1 < last) trunk_->give_sums(layer);
+      }
+      trunk_->give_up();
+      EXPECT_EQUAL_FLOATS(whole(n_rows), expected, "given up before layer " + std::to_string(last));
+      EXPECT_EQUAL_FLOATS(beside(n_rows), expected, "given up before layer " + std::to_string(last));
+    }
+  }
+}
+
+// A trunk that goes while a step waits for its legs.
+TEST_F(CardTrunkSteps, DestroyedInAStartedStep_Ends) {
+  begin(1);
+  ASSERT_OK(trunk_->start(slabs_));
+  trunk_.reset();
+}
+
+}  // namespace
+}  // namespace terrace
