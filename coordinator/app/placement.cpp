@@ -104,7 +104,11 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
   if (!placement.nodes.empty() && options.audit > 0)
     host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, options.batch,
                                                        placement.experts.top_k, placement.nodes.size());
-  if (options.ram) host.ram = options.ram->value;
+  if (options.ram) {
+    const kernels::ExpertCard* const card = placement.card.get();
+    TERRACE_ASSIGN_OR_RETURN(host.ram, kernels::ram_beside_card(options.ram->value, card && card->facts().integrated,
+                                                                card ? card->facts().budget_bytes : 0));
+  }
   TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
   return host;
 }

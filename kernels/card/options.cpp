@@ -14,7 +14,7 @@ void add_card_options(OptionTable& table, CardRequest* request) {
   table.add("vram", &request->vram, "memory to take of that card: weights, and a quarter, 256M at most, to compute in")
       .value_name("SIZE")
       .range(kLeastVram, kMostRam)
-      .default_text("nine tenths of what is free there at start");
+      .default_text("nine tenths of what is free there at start; half where it is the host's memory");
 }
 
 Status check(const CardRequest& request) {
@@ -23,6 +23,16 @@ Status check(const CardRequest& request) {
   if (!request.vram || request.gpu) return {};
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("--vram {} is memory of a card; say which one: --gpu 0", format_size_exact(*request.vram)));
+}
+
+Result<std::uint64_t> ram_beside_card(std::uint64_t ram, bool integrated, std::uint64_t vram) {
+  if (!integrated) return ram;
+  if (vram < ram) return ram - vram;
+  return Error(
+      ErrorCode::kOutOfMemory,
+      fmt::format("the card's memory is this machine's: --ram {} is for both, and the card takes {} of it; give "
+                  "more --ram or less --vram",
+                  format_size(ram), format_size(vram)));
 }
 
 bool goes_on_without(const CardRequest& request, const Error& why) {

@@ -13,7 +13,7 @@ namespace terrace::kernels {
 
 struct CardRequest {
   std::optional<std::uint32_t> gpu;  // empty: no card
-  std::optional<Bytes> vram;         // of it; empty: nine tenths of what is free
+  std::optional<Bytes> vram;         // of it; empty: nine tenths of what is free, half where it is the host's memory
   bool optional = false;             // without a card that can be used the CPU computes
 };
 
@@ -25,5 +25,9 @@ Status check(const CardRequest& request);
 bool goes_on_without(const CardRequest& request, const Error& why);
 // The line to tell then.
 std::string without_card_text(const CardRequest& request, const Error& why);
+
+// What of `ram`, a budget for this machine's memory, a card leaves: all of it, or where the card's memory is the
+// host's (`integrated`) what its `vram` bytes leave. kOutOfMemory: nothing; the text has both numbers.
+Result<std::uint64_t> ram_beside_card(std::uint64_t ram, bool integrated, std::uint64_t vram);
 
 }  // namespace terrace::kernels

@@ -58,6 +58,11 @@ def exposure(root, unit):
     return float(found.group(1)), done.stdout
 
 
+def verdicts(table):
+    """The lines of `systemd-analyze security` as words: mark, directive, what it says, exposure."""
+    return {tuple(line.split()) for line in table.splitlines() if line.startswith(("✗", "✓"))}
+
+
 class Units(unittest.TestCase):
     def test_verify_finds_nothing(self):
         with laid_out() as root:
@@ -85,6 +90,19 @@ class Units(unittest.TestCase):
             drop_in = root / "etc/systemd/system/terrace.service.d/hardening.conf"
             drop_in.write_text(drop_in.read_text().replace("ProtectKernelTunables=yes\n", ""))
             self.assertGreater(exposure(root, "terrace.service")[0], MOST_EXPOSURE)
+
+    def test_the_drop_in_for_cards_gives_back_devices_alone(self):
+        with laid_out() as root:
+            for unit in units.NAMES:
+                _, without = exposure(root, unit)
+                shutil.copy(units.SYSTEMD / "with-gpu.conf", root / f"etc/systemd/system/{unit}.d")
+                done = support.run(
+                    support.tool("systemd-analyze"), "verify", "--man=no", f"--root={root}", unit, timeout=60
+                )
+                self.assertEqual((done.returncode, done.stdout), (0, ""), unit)
+                _, with_card = exposure(root, unit)
+                changed = {words[1] for words in verdicts(with_card) - verdicts(without)}
+                self.assertEqual(changed, {"PrivateDevices=", "DeviceAllow="}, with_card)
 
     def test_stop_leaves_more_time_than_the_node_drains(self):
         source = (support.ROOT / "tier_node/app/node.cpp").read_text()

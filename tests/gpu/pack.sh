@@ -15,6 +15,7 @@ tests=(gpu_device_test gpu_gemv_test gpu_ops_test gpu_attention_test gpu_expert_
        terrace_gpu_trunk_bench)
 programs=(terrace terrace-node terrace-random-model)
 
+command -v patchelf >/dev/null || { echo "pack: patchelf is missing (Debian's package of that name)" >&2; exit 1; }
 cmake --preset release -DTERRACE_CUDA=ON -DTERRACE_CUDA_ARCHITECTURES="$architecture" >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target "${tests[@]}" "${programs[@]}"
 
@@ -32,11 +33,15 @@ for binary in "${tests[@]/#/$build/tests/}" "${programs[@]/#/$build/bin/}"; do
   done
 done
 strip "$pack"/lib/*
+# Only the older of the two kinds of run path counts for what a library needs. It names that folder and no other: an empty
+# part of it would be whatever folder the programs are started in.
+for binary in "${tests[@]}" "${programs[@]}"; do patchelf --force-rpath --set-rpath '$ORIGIN/lib' "$pack/$binary"; done
 cp tests/gpu/run.sh tests/gpu/gate.sh "$pack/"
 git describe --always --dirty --abbrev=12 --exclude='*' >"$pack/commit" 2>/dev/null || echo unknown >"$pack/commit"
 
 # What travels starts by itself, with the objects that travel and an empty library path.
 for binary in "${tests[@]}" "${programs[@]}"; do
+  [ "$(patchelf --print-rpath "$pack/$binary")" = '$ORIGIN/lib' ] || { echo "pack: $binary has another run path" >&2; exit 1; }
   outside=$(env -i ldd "$pack/$binary" | awk '$3 ~ /^\// { print $3 }' | grep -v "/$pack/lib/" |
     grep -vE '/(libc|libm|libdl|librt|libpthread)\.so' || true)
   if [ -n "$outside" ]; then
@@ -46,6 +51,11 @@ for binary in "${tests[@]}" "${programs[@]}"; do
   case $binary in
     *_test) env -i "$pack/$binary" --gtest_list_tests >/dev/null ;;
     terrace | terrace-node | terrace-random-model) env -i "$pack/$binary" --help >/dev/null ;;
+    *) # a benchmark takes the number of a card; anything else is answered with its usage, before a card is looked for
+      status=0
+      env -i "$pack/$binary" --help >/dev/null 2>&1 || status=$?
+      [ "$status" -eq 2 ] || { echo "pack: $binary does not start (exit $status)" >&2; exit 1; }
+      ;;
   esac
 done
 tar -C build -cf - gpu-pack | xz -T2 -6 >"$pack.tar.xz"

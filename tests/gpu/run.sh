@@ -25,6 +25,7 @@ done
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 failed=0
+most_seconds=480 # of a stage: what a borrowed machine gives a command
 
 # report PROGRAM LOG...: the summary lines of its parts, and all that failed.
 report() {
@@ -59,7 +60,11 @@ run_tests() {
   local program status=0
   for program in "${tests[@]}"; do in_parts "$(nproc)" "$program" || status=1; done
   cat "$logs"/gpu_*_test.* >"$logs/all"
-  echo "$(grep -c '^\[       OK \]' "$logs/all") $(grep -c '^\[  FAILED  \].*ms)' "$logs/all")" >tests_run
+  # A part without gtest's last line died in the middle of a test.
+  local died=0 log
+  for log in "$logs"/gpu_*_test.*; do grep -q '^\[==========\] .* ran\.' "$log" || died=$((died + 1)); done
+  echo "$(grep -c '^\[       OK \]' "$logs/all") $(($(grep -c '^\[  FAILED  \].*ms)' "$logs/all") + died))" >tests_run
+  [ "$died" -eq 0 ] || { echo "$died parts ended before their tests did"; status=1; }
   return $status
 }
 
@@ -157,13 +162,18 @@ run_bench() {
   start_bench_node --gpu 0 --vram 24G
   bench_model gpu-node "$at_512" --node "$address" --share "$address=0-127" || status=1
   kill "$node" && wait "$node"
-  write_record
+  write_record || status=1
   return $status
 }
 
-# Of cli.md's form.
+# Of cli.md's form. A record is kept, so it must say what it was made of: one commit, with nothing changed since.
 write_record() {
-  local passed=0 bad=0
+  local passed=0 bad=0 made_of
+  made_of=$(grep -o '"commit": *"[^"]*"' "$logs/rows" | sort -u | sed 's/.*"\([^"]*\)"$/\1/')
+  if [ "$made_of" != "$(cat commit)" ] || [[ $made_of == *dirty* ]]; then
+    echo "no record: packed as $(cat commit), the programs say $made_of; pack a clean checkout that was built whole" >&2
+    return 1
+  fi
   [ -s tests_run ] && read -r passed bad <tests_run
   {
     printf '{"device": "%s", "commit": "%s", "binary_sha256": "%s", "date": "%s", "tests_passed": %s, "tests_failed": %s, "results": [\n' \
@@ -178,6 +188,9 @@ echo "commit $(cat commit), $(date -u +%Y-%m-%dT%H:%MZ), $(nvidia-smi --query-gp
 for one in checksums tests sanitizer gate bench; do
   [ "$stage" = all ] || [ "$stage" = "$one" ] || continue
   echo "== $one"
+  begin=$SECONDS
   "run_$one" || { failed=1; echo "== $one FAILED"; }
+  echo "== $one took $((SECONDS - begin)) s"
+  if [ $((SECONDS - begin)) -ge "$most_seconds" ]; then failed=1; echo "== $one FAILED: a stage has $most_seconds s"; fi
 done
 exit $failed

@@ -46,8 +46,15 @@ struct Budget {
   std::uint64_t available = 0;  // at start
 };
 
-Result<Budget> choose_budget(const NodeOptions& options) {
+// What is available does not count a card's memory any more where that is the host's: it was taken before.
+Result<Budget> choose_budget(const NodeOptions& options, const kernels::ExpertCard* card) {
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
+  if (options.ram && card != nullptr && card->facts().integrated) {
+    const std::uint64_t vram = card->facts().budget_bytes;
+    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_card(options.ram->value, true, vram));
+    return Budget{rest, fmt::format("--ram {} less the card's {}", format_size(options.ram->value), format_size(vram)),
+                  available};
+  }
   if (options.ram)
     return Budget{options.ram->value, fmt::format("--ram; {} available", format_size(available)), available};
   const auto share = static_cast<std::uint64_t>(static_cast<double>(available) * kDefaultRamShare);
@@ -269,7 +276,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
   const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
-  TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options));
+  TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options, card.card.get()));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
                            choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));

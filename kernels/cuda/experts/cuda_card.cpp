@@ -17,6 +17,8 @@ namespace {
 
 // The rest is for the driver, the display and whoever comes later.
 constexpr double kDefaultShare = 0.9;
+// Of memory that is the host's as well, which has experts and a cache of its own to hold.
+constexpr double kDefaultShareOfHostMemory = 0.5;
 
 WorkspaceBytes workspace_of(const CardFacts& facts) {
   return {card_workspace_bytes(facts.budget_bytes) / Card::kAlignment * Card::kAlignment,
@@ -31,8 +33,9 @@ Error with_advice(const Error& error) {
 Result<std::uint64_t> default_budget(int index) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<CardInfo> cards, list_cards());
   if (static_cast<std::size_t>(index) >= cards.size()) return std::uint64_t{0};  // Card::open() says it
-  const auto free = static_cast<double>(cards[static_cast<std::size_t>(index)].free_bytes);
-  return static_cast<std::uint64_t>(free * kDefaultShare);
+  const CardInfo& card = cards[static_cast<std::size_t>(index)];
+  const double share = card.integrated ? kDefaultShareOfHostMemory : kDefaultShare;
+  return static_cast<std::uint64_t>(static_cast<double>(card.free_bytes) * share);
 }
 
 }  // namespace
