@@ -5,8 +5,6 @@
 
 #include "kernels/cuda/activations/quantize.cuh"
 #include "kernels/cuda/attention/partials.cuh"
-#include "kernels/cuda/attention/prompt.h"
-#include "kernels/cuda/attention/splits.h"
 #include "kernels/cuda/device/overlap.cuh"
 
 namespace terrace::kernels::cuda {
@@ -77,7 +75,7 @@ bool is_possible(const AttentionArgs& args) {
 
 // How the splits of some rows are computed, and how many rows fit the scratch.
 struct Way {
-  bool prompt;  // prompt.h; else splits.h
+  bool prompt;  // prompt.cu; else splits.cu
   bool whole;   // a thread block goes through all splits of its rows
   std::uint32_t rows;
 };

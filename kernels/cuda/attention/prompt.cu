@@ -6,8 +6,6 @@
 // Shared memory holds queries [d, 64] and later p [256, 64] in one place, and K or V, widened to f32, a part of 32 KiB
 // at a time: the next part is on its way in registers while one is used. Two thread blocks share a multiprocessor: one
 // computes while the other waits at its barriers.
-#include "kernels/cuda/attention/prompt.h"
-
 #include "kernels/cuda/attention/partials.cuh"
 #include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/lanes.cuh"

@@ -3,9 +3,8 @@
 // so what counts is that nothing waits for memory twice. Scores: a thread to a key, whose 32 neighbours lie side by
 // side in the transposed K. Values: a thread to a dimension and one or four heads. Where rows are many a thread takes
 // two keys and two dimensions: what it reads of q and p then serves twice.
-#include "kernels/cuda/attention/splits.h"
-
 #include "kernels/cuda/attention/partials.cuh"
+
 #include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/lanes.cuh"
 

@@ -4,8 +4,6 @@
 
 namespace terrace::kernels::cuda {
 
-void launch_gemv_bf16(const GemvKernelArgs& args, CUstream_st* stream) {
-  launch_floats<Bf16Element>(args, stream);
-}
+void launch_gemv_bf16(const GemvKernelArgs& args, CUstream_st* stream) { launch_floats<Bf16Element>(args, stream); }
 
 }  // namespace terrace::kernels::cuda

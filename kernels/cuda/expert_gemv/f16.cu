@@ -1,3 +1,5 @@
+#include "kernels/cuda/expert_gemv/float_kernel.cuh"
+
 #include "kernels/cuda/expert_gemv/float_gemm.cuh"
 
 namespace terrace::kernels::cuda {
