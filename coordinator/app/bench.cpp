@@ -277,7 +277,8 @@ Status run_all_streams(const Options& o, const std::vector<BenchTest>& tests, co
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
-  Run run{engine, engine.parallel().n_workers(), std::nullopt, o.model.batch};
+  const auto batch = static_cast<std::uint32_t>(engine.trunk().max_rows());
+  Run run{engine, engine.parallel().n_workers(), std::nullopt, batch};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }
@@ -290,8 +291,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   std::vector<BenchResult> results;
   for (const BenchTest& test : tests) {
     if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", test.name(), test.depth, o.repeats);
-    TERRACE_ASSIGN_OR_RETURN(BenchResult result,
-                             run_test(engine, test, {.repeats = o.repeats, .batch = o.model.batch}));
+    TERRACE_ASSIGN_OR_RETURN(BenchResult result, run_test(engine, test, {.repeats = o.repeats, .batch = batch}));
     results.push_back(std::move(result));
   }
   if (o.output == Output::kMarkdown) print_table(run, results);

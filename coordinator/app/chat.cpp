@@ -195,7 +195,7 @@ Status run_chat(const CommandContext& context) {
   ConversationOptions options;
   options.system = o.system;
   options.max_tokens = o.max_tokens.value_or(UINT64_MAX);
-  options.batch = o.model.batch;
+  options.batch = static_cast<std::uint32_t>(engine->trunk().max_rows());
   options.sampling = o.sampling;
   const auto render = [&form](std::span<const text::ChatMessage> messages, bool add_generation_prompt) {
     return form.render(messages, add_generation_prompt, text::jinja::local_time());

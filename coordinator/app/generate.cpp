@@ -137,7 +137,7 @@ Status run_generate(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            Engine::open(o.model, context.environment, before_load));
   request.max_tokens = o.max_tokens;
-  request.batch = o.model.batch;
+  request.batch = static_cast<std::uint32_t>(engine->trunk().max_rows());
   request.sampling = o.sampling;
   request.stops = o.stops;
   request.control_as_text = o.no_special;

@@ -69,7 +69,8 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
   table.add_choice("kv", &options->kv, {{"f16", kernels::KvType::kF16}, {"f32", kernels::KvType::kF32}},
                    "what keys and values are stored as");
   table.add("batch", &options->batch, "prompt tokens computed at once; the result does not depend on it")
-      .range(1, 16384);
+      .range(1, 16384)
+      .default_text("512; 4096 where a card computes whole steps of one sequence");
   table.group("Machines");
   table.add("node", &options->nodes, "a tier node that computes some of the experts").value_name("HOST:PORT");
   table.add("share", &options->share, "who owns which experts: host=0-15,box1:9000=16-31, or a JSON file")
@@ -150,7 +151,7 @@ Result<legs::NodeSessionOptions> session_options(const ModelOptions& options, st
   legs::NodeSessionOptions session;
   session.coordinator = std::move(coordinator);
   session.link = transport::name(options.link.link);
-  session.max_rows = options.batch;
+  session.max_rows = prompt_rows(options);
   session.range_rows = legs::kPromptRangeRows;
   session.sockets = options.sockets;
   session.waiting = waiting;

@@ -40,7 +40,7 @@ struct ModelOptions {
   std::uint32_t context = 0;  // 0: the model's
   kernels::KvType kv = kernels::KvType::kF16;
   kernels::Activations activations = kernels::Activations::kQuantised;
-  std::uint32_t batch = 512;
+  std::optional<std::uint32_t> batch;  // rows of a step
   std::filesystem::path trace;         // of steps by leg; empty: none
   double audit = legs::kDefaultAudit;  // of what nodes compute: AuditOptions::fraction; 0: none
   std::uint32_t streams = 1;           // sequences that may be open at once
@@ -52,6 +52,12 @@ struct ModelOptions {
   std::optional<Logger> log = {};
   bool notes_in_log = false;
 };
+
+// Rows of a prompt's step where nothing was said of them, and where a card computes whole steps of a single sequence:
+// its experts then meet enough rows each.
+inline constexpr std::uint32_t kPromptRows = 512, kCardPromptRows = 4096;
+// Rows of a step on anything but such a card.
+inline std::uint32_t prompt_rows(const ModelOptions& options) { return options.batch.value_or(kPromptRows); }
 
 // Adds them to `table`, which fills `options`; all but --activations, which is for commands that compute.
 void add_model_options(OptionTable& table, ModelOptions* options);

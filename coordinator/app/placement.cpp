@@ -52,7 +52,7 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
   arch::TrunkOptions trunk;
   trunk.context = options.context;
   trunk.kv = options.kv;
-  trunk.max_rows = options.batch;
+  trunk.max_rows = prompt_rows(options);
   // Beside what is asked for the one that a conversation goes on in when its template writes it anew.
   trunk.max_streams = std::max(options.streams, 2u);
   trunk.isa = options.isa;
@@ -90,19 +90,35 @@ Result<TrunkPart> give_trunk(const gguf::File& file, kernels::ExpertCard& card, 
   return part;
 }
 
+// Rows of a step, the most first: all but the last are for a card that computes whole steps.
+std::vector<std::uint32_t> rows_to_try(const ModelOptions& options, const arch::ModelInfo& info) {
+  const std::uint64_t context = options.context == 0 ? info.context : options.context;
+  const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(kCardPromptRows, context));
+  // Nodes and several sequences would wait for such a step.
+  if (options.batch || options.streams > 1 || !options.nodes.empty() || !options.plan.empty() || most <= kPromptRows)
+    return {prompt_rows(options)};
+  return {most, kPromptRows};
+}
+
+bool is_all_on_card(const legs::OwnerTable& owners) {
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
+    if (!owners.experts(0, layer).empty()) return false;
+  return true;
+}
+
 Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
                                       std::size_t n_threads) {
   planner::HostInput host;
   for (const gguf::TensorInfo& tensor : file.tensors()) host.dense_bytes += tensor.bytes;
   host.dense_bytes -= placement.experts.total_bytes();
   if (!placement.trunk.on_card) host.cache_bytes = planner::cache_bytes(placement.info, options.context);
-  host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, options.batch) +
+  host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, prompt_rows(options)) +
                        planner::executor_scratch_bytes(placement.kernels, n_threads);
   if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
     host.scratch_bytes +=
         legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
   if (!placement.nodes.empty() && options.audit > 0)
-    host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, options.batch,
+    host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, prompt_rows(options),
                                                        placement.experts.top_k, placement.nodes.size());
   if (options.ram) {
     const kernels::ExpertCard* const card = placement.card.get();
@@ -145,8 +161,16 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   legs::OwnerTable with_card = share;
   TrunkPart part;
   if (card) {
-    TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *card, info, trunk));
-    with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - part.bytes, *kernels);
+    for (const std::uint32_t rows : rows_to_try(options, info)) {
+      arch::TrunkOptions tried = trunk;
+      tried.max_rows = rows;
+      TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *card, info, tried));
+      with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - part.bytes, *kernels);
+      if (rows == prompt_rows(options) || (tried.on_card && is_all_on_card(with_card))) {
+        trunk = tried;
+        break;
+      }
+    }
   }
   Placement placement{.experts = std::move(experts),
                       .trunk = trunk,
@@ -174,7 +198,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   planner::PlanInput input{.model = model,
                            .info = placement.info,
                            .owners = placement.owners,
-                           .max_rows = options.batch,
+                           .max_rows = prompt_rows(options),
                            .range_rows = legs::kPromptRangeRows,
                            .sockets = options.sockets,
                            .link = transport::name(options.link.link),

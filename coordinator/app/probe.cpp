@@ -123,7 +123,7 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   result.room = room_of(placement.memory);
 
   notes.print("probing the trunk");
-  TERRACE_ASSIGN_OR_RETURN(const TrunkTimes trunk, measure_trunk(file, placement.trunk, options.batch, *pool));
+  TERRACE_ASSIGN_OR_RETURN(const TrunkTimes trunk, measure_trunk(file, placement.trunk, prompt_rows(options), *pool));
   result.measured.decode.trunk = trunk.decode;
   result.measured.prompt.trunk = trunk.prompt;
 

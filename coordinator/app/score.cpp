@@ -123,7 +123,7 @@ Status run_score(const CommandContext& context) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("the text has {} tokens, fewer than one chunk of {}; lower --chunk", ids.size(), o.chunk));
   const std::size_t most_rows = std::max<std::size_t>(1, kMostLogitBytes / (std::size_t{trunk.info().vocabulary} * 4));
-  const std::size_t batch = std::min({most_rows, std::size_t{o.model.batch}, trunk.max_rows()});
+  const std::size_t batch = std::min(most_rows, trunk.max_rows());
 
   std::vector<ScoredChunk> scored;
   while ((scored.size() + 1) * o.chunk <= ids.size()) {

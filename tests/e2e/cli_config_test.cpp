@@ -41,7 +41,7 @@ TEST_F(CliConfig, FlagWinsOverEnvironmentOverFileOverDefault) {
   EXPECT_EQ(line_of(config, "max-tokens"), "max-tokens = 9                            # flag");
   EXPECT_EQ(line_of(config, "seed"), "seed = 7                                  # environment");
   EXPECT_EQ(line_of(config, "top-k"), "top-k = 6                                 # file");
-  EXPECT_EQ(line_of(config, "batch"), "batch = 512                               # default");
+  EXPECT_EQ(line_of(config, "sockets"), "sockets = 1                               # default");
   EXPECT_EQ(line_of(config, "threads").find("# threads is not set"), 0u);
 }
 

@@ -72,8 +72,8 @@ class CardAttention : public test::CardTest {
   };
 
   // [rows, n_heads, value_dim]
-  std::vector<float> on_card(const std::vector<Row>& rows, const std::vector<float>& q,
-                             const std::vector<float>& sinks) {
+  std::vector<float> on_card(const std::vector<Row>& rows, const std::vector<float>& q, const std::vector<float>& sinks,
+                             std::uint64_t scratch_bytes = 0) {
     std::vector<std::uint32_t> streams, n_keys;
     for (const Row& row : rows) {
       streams.push_back(row.stream);
@@ -92,8 +92,10 @@ class CardAttention : public test::CardTest {
     args.max_keys = cache_.table_stride * 32;
     args.scale = kScale;
     args.sinks = sinks.empty() ? nullptr : upload(sinks);
-    args.scratch = room<float>(attention_scratch_bytes(args.n_rows, args.n_heads, shape_.value_dim, args.max_keys) /
-                               sizeof(float));
+    args.scratch_bytes = scratch_bytes;
+    if (scratch_bytes == 0)
+      args.scratch_bytes = attention_scratch_bytes(args.n_rows, args.n_heads, shape_.value_dim, args.max_keys);
+    args.scratch = reinterpret_cast<float*>(room<std::byte>(args.scratch_bytes));
     EXPECT_TRUE(cuda::attend(stream(), args).ok());
     return download(args.out, rows.size() * shape_.n_heads * shape_.value_dim);
   }
@@ -161,6 +163,36 @@ TEST_F(CardAttention, APromptOfSeveralStreams_EqualsReference) {
     for (std::uint32_t t = 1; t <= lengths_[s]; ++t) rows.push_back({s, t});
   const std::vector<float> q = random(rows.size() * 16 * 64);
   EXPECT_SAME_FLOATS(on_card(rows, q, {}), reference(rows, q, {}));
+}
+
+// Streams and depths change from row to row: tiles hold parts of several streams, and rows of a stream whose last keys
+// lie far apart.
+TEST_F(CardAttention, RowsInAnyOrder_EqualReference) {
+  for (const KvType type : {KvType::kF16, KvType::kF32})
+    for (const Shape& shape : {Shape{16, 2, 128, 128}, Shape{4, 4, 64, 64}, Shape{3, 1, 64, 64}}) {
+      make_cache(shape, type, {600, 33, 256});
+      append_all();
+      std::vector<Row> rows;
+      for (std::uint32_t i = 0; i < 300; ++i) {
+        const auto stream = static_cast<std::uint32_t>(i % 7 < 4 ? 0 : rng_() % 3);
+        rows.push_back({stream, static_cast<std::uint32_t>(1 + rng_() % lengths_[stream])});
+      }
+      const std::vector<float> q = random(rows.size() * shape.n_heads * shape.head_dim);
+      const std::vector<float> sinks = random(shape.n_heads);
+      EXPECT_SAME_FLOATS(on_card(rows, q, sinks), reference(rows, q, sinks));
+    }
+}
+
+// Rows enough that a thread block goes through all splits of its own, with room for some rows at a time only.
+TEST_F(CardAttention, ALongPromptInLittleScratch_EqualsReference) {
+  make_cache({32, 4, 128, 128}, KvType::kF16, {700});
+  append_all();
+  std::vector<Row> rows;
+  for (std::uint32_t t = 270; t <= 700; ++t) rows.push_back({0, t});
+  const std::vector<float> q = random(rows.size() * 32 * 128);
+  const std::vector<float> expected = reference(rows, q, {});
+  EXPECT_SAME_FLOATS(on_card(rows, q, {}), expected);
+  EXPECT_SAME_FLOATS(on_card(rows, q, {}, attention_scratch_bytes(100, 32, 128, 700)), expected);
 }
 
 // P4: a row's bits do not depend on the rows beside it.

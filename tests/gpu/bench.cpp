@@ -42,10 +42,19 @@ class Bench {
         TERRACE_RETURN_IF_ERROR(experts(type, 768, 2048, n));
         TERRACE_RETURN_IF_ERROR(experts(type, 2048, 768, n));
       }
-    for (const std::uint32_t n : {16u, 32u, 64u, 256u}) {
-      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 768, 2048, n, 128));
-      TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ6_K, 2048, 768, n, 128));
-    }
+    fmt::print("\nmany rows: a GEMV, then the kernel for many\n");
+    for (const TensorType type : {TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K, TensorType::kQ3_K})
+      for (const std::uint32_t n : {4u, 16u, 32u, 64u, 128u, 256u})
+        for (const std::uint32_t from : {~0u, 1u}) {
+          TERRACE_RETURN_IF_ERROR(experts(type, 768, 2048, n, 128, from));
+          TERRACE_RETURN_IF_ERROR(experts(type, 2048, 768, n, 128, from));
+        }
+    for (const std::uint32_t n : {16u, 32u, 64u, 128u, 512u, 4096u})
+      for (const std::uint32_t from : {~0u, 1u}) {
+        TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 512, 2048, n, 1, from));
+        TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 4096, 2048, n, 1, from));
+        TERRACE_RETURN_IF_ERROR(experts(TensorType::kQ4_K, 2048, 4096, n, 1, from));
+      }
     fmt::print("\none launch of few matrices, in a graph of 64, each its own weights\n");
     for (const TensorType type : {TensorType::kQ4_K, TensorType::kQ6_K}) {
       TERRACE_RETURN_IF_ERROR(few(type, 768, 2048, 16));
@@ -58,7 +67,7 @@ class Bench {
     TERRACE_RETURN_IF_ERROR(small_operations());
     for (const std::uint32_t depth : {512u, 4096u, 32768u}) TERRACE_RETURN_IF_ERROR(attention(depth, 1));
     fmt::print("\n");
-    return attention(4096, 512);
+    for (const std::uint32_t rows : {32u, 128u, 512u, 4096u}) TERRACE_RETURN_IF_ERROR(attention(4096, rows));
     return {};
   }
 
@@ -140,13 +149,15 @@ class Bench {
   }
 
   Status experts(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n,
-                 std::uint32_t at_most = 65535) {
+                 std::uint32_t at_most = 65535, std::uint32_t gemm_from = kGemmFromRows) {
     const std::uint64_t used = card_.used_bytes(), bytes = rows * row_bytes(type, cols);
     const auto n_groups = std::min(at_most, static_cast<std::uint32_t>(kWeightBytes / ((bytes + 255) / 256 * 256)));
-    TERRACE_ASSIGN_OR_RETURN(const GemvArgs args, make(type, rows, cols, n_groups, n, 0));
+    TERRACE_ASSIGN_OR_RETURN(GemvArgs args, make(type, rows, cols, n_groups, n, 0));
+    args.gemm_from = gemm_from;
     TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return expert_gemv(stream_, args); }));
     print(type, rows, cols, n, us, bytes * n_groups);
-    if (n > 8) fmt::print("{:>36.1f} T multiply-adds/s\n", 1e-6 * n_groups * n * rows * cols / us);
+    if (at_most < 65535)
+      fmt::print("{:>36.1f} T multiply-adds/s {}\n", 1e-6 * n_groups * n * rows * cols / us, gemm_from == 1 ? "*" : "");
     card_.release_to(used);
     return {};
   }
@@ -204,14 +215,22 @@ class Bench {
     args.q = reinterpret_cast<float*>(other_ + (std::uint64_t{1} << 30));
     args.out = reinterpret_cast<float*>(weights_);
     TERRACE_ASSIGN_OR_RETURN(args.streams, upload(std::vector<std::uint32_t>(n_rows, 0)));
-    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(std::vector<std::uint32_t>(n_rows, depth)));
+    std::vector<std::uint32_t> n_keys(n_rows);
+    double products = 0;
+    for (std::uint32_t i = 0; i < n_rows; ++i) {
+      n_keys[i] = depth - n_rows + 1 + i;
+      products += 2.0 * 32 * 128 * n_keys[i];
+    }
+    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(n_keys));
     args.n_rows = n_rows;
     args.n_heads = 32;
     args.max_keys = depth;
     args.scale = 0.088f;
-    args.scratch = reinterpret_cast<float*>(weights_ + (1 << 26));
+    args.scratch = reinterpret_cast<float*>(weights_ + (1 << 28));
+    args.scratch_bytes = std::uint64_t{1} << 27;
     TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return attend(stream_, args); }));
-    fmt::print("{:32} {:>8.2f} us\n", fmt::format("attention, {} keys, {} rows", depth, n_rows), us);
+    fmt::print("{:32} {:>8.2f} us, {:.1f} T multiply-adds/s\n",
+               fmt::format("attention, {} keys, {} rows", depth, n_rows), us, 1e-6 * products / us);
     card_.release_to(used);
     return {};
   }

@@ -63,6 +63,21 @@ class CardGemv : public test::CardTest, public testing::WithParamInterface<Weigh
     EXPECT_TRUE(status.ok()) << status.error().text();
     return download(y, std::size_t{n} * m.rows);
   }
+  // The same by the kernel for many rows, however few they are.
+  std::vector<float> by_kernel_for_many(const std::byte* w, const std::byte* x, Matrix m, std::uint32_t n) {
+    GemvArgs args;
+    args.type = type();
+    args.weight_rows = m.rows;
+    args.cols = m.cols;
+    args.x = x;
+    args.x_stride = x_bytes(m.cols);
+    args.y = room<float>(std::size_t{n} * m.rows);
+    args.y_stride = m.rows;
+    args.gemm_from = 1;
+    const Status status = gemv_one(stream(), args, {w, 0, n});
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    return download(args.y, std::size_t{n} * m.rows);
+  }
   std::vector<float> on_card(const Bytes& w, const std::vector<Bytes>& x, Matrix m) {
     return on_card(upload(w), upload_x(x, m.cols), m, static_cast<std::uint32_t>(x.size()));
   }
@@ -103,6 +118,23 @@ TEST_P(CardGemv, SmallAndOddShapes_EqualReference) {
   }
 }
 
+TEST_P(CardGemv, AnyNumberOfRowsByTheKernelForMany_EqualsReference) {
+  if (activation() == ActivationClass::kA8x32) return;  // these types have no such kernel
+  Rng rng(kSeed);
+  const Matrix odd{1, activation() == ActivationClass::kF32 ? 75u : 256u};
+  for (const Matrix m : {Matrix{768, 2048}, Matrix{67, 768}, odd}) {
+    const Bytes w = test::random_weights(type(), m.rows, m.cols, rng);
+    const auto x = test::random_activations(activation(), 193, m.cols, rng);
+    const std::vector<float> expected = reference(w, x, m);
+    const std::byte* card_w = upload(w);
+    const std::byte* card_x = upload_x(x, m.cols);
+    for (const std::uint32_t n : {1, 2, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 112, 113, 127, 128, 129, 193}) {
+      const std::span<const float> first(expected.data(), std::size_t{n} * m.rows);
+      EXPECT_EQUAL_FLOATS(by_kernel_for_many(card_w, card_x, m, n), first, describe(m, n));
+    }
+  }
+}
+
 TEST_P(CardGemv, EdgeBlocks_EqualReference) {
   Rng rng(kSeed);
   const std::uint32_t block = info(type()).block_values;
@@ -110,7 +142,11 @@ TEST_P(CardGemv, EdgeBlocks_EqualReference) {
   for (const test::WeightEdge& edge : test::kWeightEdges) {
     const Bytes w = test::edge_weights(type(), m.rows, m.cols, edge, rng);
     const auto x = test::random_activations(activation(), 7, m.cols, rng);
-    EXPECT_EQUAL_FLOATS(on_card(w, x, m), reference(w, x, m), std::string(edge.name) + ", " + describe(m, 7));
+    const std::vector<float> expected = reference(w, x, m);
+    EXPECT_EQUAL_FLOATS(on_card(w, x, m), expected, std::string(edge.name) + ", " + describe(m, 7));
+    if (activation() != ActivationClass::kA8x32)
+      EXPECT_EQUAL_FLOATS(by_kernel_for_many(upload(w), upload_x(x, m.cols), m, 7), expected,
+                          std::string(edge.name) + ", for many, " + describe(m, 7));
   }
 }
 
@@ -129,7 +165,7 @@ TEST_P(CardGemv, LongRows_EqualReference) {
 TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
   Rng rng(kSeed);
   const Matrix m{96, 512};
-  const std::uint32_t sizes[] = {2, 0, 1, 9, 3};
+  const std::uint32_t sizes[] = {2, 0, 1, 9, 3, 130};
   const std::uint32_t n_total = std::accumulate(std::begin(sizes), std::end(sizes), 0u);
   const auto x = test::random_activations(activation(), n_total, m.cols, rng);
   std::vector<std::uint32_t> x_rows(n_total);
@@ -153,14 +189,17 @@ TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
   args.cols = m.cols;
   args.groups = upload(groups);
   args.n_groups = static_cast<std::uint32_t>(groups.size());
-  args.max_rows = 9;
+  args.max_rows = 130;
   args.x = upload_x(x, m.cols);
   args.x_stride = x_bytes(m.cols);
   args.x_rows = upload(x_rows);
-  args.y = room<float>(n_total * m.rows);
   args.y_stride = m.rows;
-  ASSERT_OK(expert_gemv(stream(), args));
-  EXPECT_EQUAL_FLOATS(download(args.y, n_total * m.rows), expected, describe(m, n_total));
+  for (const std::uint32_t gemm_from : {1u, ~0u}) {
+    args.gemm_from = gemm_from;
+    args.y = room<float>(n_total * m.rows);
+    ASSERT_OK(expert_gemv(stream(), args));
+    EXPECT_EQUAL_FLOATS(download(args.y, n_total * m.rows), expected, describe(m, n_total));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CardGemv, testing::ValuesIn(references()), type_name);

@@ -1,7 +1,7 @@
 // How fast a whole step on a card is, in the shape of Qwen3-30B-A3B with random weights, beside what its bytes take at
 // the rate of a copy on the same card. No model file, no tokenizer, no server: the step alone. Nothing is judged here.
 //
-// usage: terrace_gpu_trunk_bench [CARD]
+// usage: terrace_gpu_trunk_bench [CARD [ROWS [DEPTH]]]      with ROWS that size alone, for a profiler
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -36,6 +36,7 @@ constexpr test::TrunkShape kShape{.n_layers = 48,
                                   .n_kv_heads = 4,
                                   .head_dim = 128};
 constexpr std::uint32_t kContext = 8192;
+constexpr std::uint32_t kMostRows = 4096;
 constexpr std::uint64_t kBudget = std::uint64_t{26} << 30;
 
 std::uint64_t bytes_of_a_token(const CardTrunkModel& model) {
@@ -51,12 +52,14 @@ class Bench {
   Bench(ExpertCard& card, CardTrunkModel model, double copy_rate)
       : card_(card), model_(std::move(model)), copy_rate_(copy_rate) {}
 
-  Status run() {
-    const CardTrunkLimits limits{KvType::kF16, 512, 16, kContext, kContext / kKvBlockPositions};
+  // One size alone where `rows` is not 0.
+  Status run(std::uint32_t rows_alone, std::uint32_t depth_alone) {
+    const CardTrunkLimits limits{KvType::kF16, kMostRows, 16, kContext, kContext / kKvBlockPositions};
     TERRACE_ASSIGN_OR_RETURN(const std::uint64_t bytes, card_.trunk_bytes(model_, limits));
     TERRACE_ASSIGN_OR_RETURN(trunk_, card_.make_trunk(model_, limits, card_.slab_memory().first(bytes), {}));
     RandomWeights weights;
     TERRACE_ASSIGN_OR_RETURN(slabs_, place_slabs(card_, model_, weights, card_.slab_memory().subspan(bytes)));
+    if (rows_alone != 0) return time("rows", rows_alone, depth_alone, 1, 3);
     const double limit = copy_rate_ / static_cast<double>(bytes_of_a_token(model_));
     fmt::print("a token reads {:.2f} GB of weights: at most {:.0f} tok/s\n",
                static_cast<double>(bytes_of_a_token(model_)) * 1e-9, limit);
@@ -66,6 +69,8 @@ class Bench {
     TERRACE_RETURN_IF_ERROR(time("1 row, no experts", 1, 512, 1, 40));
     beside_legs_ = false;
     for (const std::uint32_t depth : {0u, 512u, 3584u}) TERRACE_RETURN_IF_ERROR(time("512 rows", 512, depth, 1, 4));
+    for (const std::uint32_t rows : {16u, 32u, 64u, 128u, 1024u, 2048u, 4096u})
+      TERRACE_RETURN_IF_ERROR(time(fmt::format("{} rows", rows).c_str(), rows, 0, 1, 3));
     return {};
   }
 
@@ -93,7 +98,7 @@ class Bench {
     if (random_.empty()) {
       std::mt19937 rng(7);
       std::normal_distribution<float> bell;
-      random_.resize(std::size_t{512} * kShape.d_model);
+      random_.resize(std::size_t{kMostRows} * kShape.d_model);
       for (float& value : random_) value = bell(rng);
     }
     std::vector<double> times;
@@ -159,26 +164,29 @@ Result<double> measure_link(int index) {
   return best;
 }
 
-Status run(int index) {
+Status run(const std::vector<std::uint32_t>& arguments) {
+  const auto argument = [&](std::size_t i) { return i < arguments.size() ? arguments[i] : 0; };
+  const auto index = static_cast<int>(argument(0));
   TERRACE_ASSIGN_OR_RETURN(const double copy_rate, measure_copy(index));
   TERRACE_ASSIGN_OR_RETURN(const double link_rate, measure_link(index));
   fmt::print("a copy moves {:.0f} GB/s, one from pinned memory to the card {:.1f}\n", copy_rate * 1e-9,
              link_rate * 1e-9);
-  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::open_expert_card(static_cast<std::uint32_t>(index), kBudget));
+  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::open_expert_card(argument(0), kBudget));
   RandomWeights weights;
-  return Bench(*card, make_model(kShape, weights), copy_rate).run();
+  return Bench(*card, make_model(kShape, weights), copy_rate).run(argument(1), argument(2));
 }
 
 }  // namespace
 }  // namespace terrace::kernels
 
 int main(int argc, char** argv) {
-  int index = 0;
-  if (argc > 1 && std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), index).ec != std::errc{}) {
-    fmt::print(stderr, "usage: terrace_gpu_trunk_bench [CARD]\n");
-    return 2;
-  }
-  const terrace::Status status = terrace::kernels::run(index);
+  std::vector<std::uint32_t> arguments(static_cast<std::size_t>(argc - 1));
+  for (int i = 1; i < argc; ++i)
+    if (i > 3 || std::from_chars(argv[i], argv[i] + std::strlen(argv[i]), arguments[i - 1]).ec != std::errc{}) {
+      fmt::print(stderr, "usage: terrace_gpu_trunk_bench [CARD [ROWS [DEPTH]]]\n");
+      return 2;
+    }
+  const terrace::Status status = terrace::kernels::run(arguments);
   if (status.ok()) return 0;
   fmt::print(stderr, "{}\n", status.error().text());
   return 1;

@@ -513,7 +513,8 @@ TEST_F(CardTrunkOps, AttentionToRows_EqualsAttentionAndQuantise) {
   args.n_heads = kHeads;
   args.max_keys = kKeys;
   args.scale = 0.125f;
-  args.scratch = reinterpret_cast<float*>(room<std::byte>(attention_scratch_bytes(kRows, kHeads, kDim, kKeys)));
+  args.scratch_bytes = attention_scratch_bytes(kRows, kHeads, kDim, kKeys);
+  args.scratch = reinterpret_cast<float*>(room<std::byte>(args.scratch_bytes));
   ASSERT_OK(attend(stream(), args));
   for (const ActivationClass activation : kClasses) {
     AttentionRows rows;

@@ -1,8 +1,9 @@
-// Attention over the KV cache on a card, decode and prompt by one kernel: splits of 256 absolute positions, merged in
-// rising order (docs/numerics.md 8). The order is the CPU trunk's own, so results equal kernels/cpu/ops by ==, and a
+// Attention over the KV cache on a card, decode and prompts: splits of 256 absolute positions, merged in rising order
+// (docs/numerics.md 8). The order is the CPU trunk's own in every kernel, so results equal kernels/cpu/ops by ==, and a
 // row's bits depend neither on the rows beside it nor on how a prompt was cut (P4).
 //
-// Memory   All pointers are card memory; scratch holds attention_scratch_bytes().
+// Memory   All pointers are card memory. Scratch of attention_scratch_bytes() of all rows is one launch; with less, but
+//          no less than one row's, there are more of fewer rows.
 // Threads  As Stream. Launches only.
 #pragma once
 
@@ -26,12 +27,14 @@ struct AttentionArgs {
   std::uint32_t n_rows = 0;                // at most 65,535
   std::uint32_t n_heads = 0;               // a multiple of the cache's KV heads; neighbours share one
   std::uint32_t max_keys = 0;              // sizes the launch: a captured step is replayed up to here
-  // No row attends to a key that another row of this step wrote (decoding): all but its last block may then be brought
-  // before the kernels before this one have ended. Streams, n_keys and block tables are older than those.
+  // No two rows are of one stream, so no row attends to a key that another of this step wrote (decoding): all but its
+  // last block may then be brought before the kernels before this one have ended. Streams, n_keys and block tables are
+  // older than those.
   bool rows_are_alone = false;
   float scale = 0;
   const float* sinks = nullptr;  // [n_heads] or null
   float* scratch = nullptr;
+  std::uint64_t scratch_bytes = 0;
 };
 
 std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_heads, std::uint32_t value_dim,

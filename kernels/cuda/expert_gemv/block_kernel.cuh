@@ -2,6 +2,7 @@
 // memory and are added in order there.
 #pragma once
 
+#include "kernels/cuda/expert_gemv/gemm.cuh"
 #include "kernels/cuda/expert_gemv/mma.cuh"
 #include "kernels/cuda/expert_gemv/stage.cuh"
 
@@ -68,6 +69,9 @@ __global__ void __launch_bounds__(256) gemv_mma(const GemvKernelArgs args) {
 
 template <class Type>
 void launch_gemv_blocks(const GemvKernelArgs& args, CUstream_st* stream) {
+  if constexpr (Type::kValues == 256) {
+    if (args.gemm.columns != 0) return launch_gemm<Type>(args, stream);
+  }
   if (args.plan.method == GemvMethod::kMma) {
     launch_with_shared(gemv_mma<Type>, args, stream);
   } else {

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/expert_gemv/gemm_plan.h"
 #include "kernels/cuda/expert_gemv/kernel_args.h"
 #include "kernels/cuda/expert_gemv/plan.h"
 #include "kernels/cuda/weights/card_rows.h"
@@ -37,13 +38,21 @@ const Row* find(TensorType type) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
-Result<GemvPlan> plan_for(const Stream& stream, const Row& row, const GemvArgs& args) {
-  return plan_gemv(
-      {args.type, row.activation, row.x_sum_values, args.weight_rows, args.cols, args.n_groups, args.max_rows},
-      {stream.card().multiprocessors, stream.card().shared_bytes_per_block});
+struct Plans {
+  GemvPlan gemv;
+  GemmPlan gemm;
+  std::uint32_t shared_bytes() const { return gemm.columns != 0 ? gemm.shared_bytes : gemv.shared_bytes; }
+};
+
+Result<Plans> plan_for(const Stream& stream, const Row& row, const GemvArgs& args) {
+  const GemvShape shape{args.type, row.activation, row.x_sum_values, args.weight_rows,
+                        args.cols, args.n_groups,  args.max_rows};
+  const GemvCard card{stream.card().multiprocessors, stream.card().shared_bytes_per_block};
+  TERRACE_ASSIGN_OR_RETURN(const GemvPlan gemv, plan_gemv(shape, card));
+  return Plans{gemv, plan_gemm(shape, card, args.gemm_from)};
 }
 
-GemvKernelArgs kernel_args(const Stream& stream, const GemvArgs& args, const GemvGroup* only, const GemvPlan& plan) {
+GemvKernelArgs kernel_args(const Stream& stream, const GemvArgs& args, const GemvGroup* only, const Plans& plans) {
   GemvKernelArgs kernel{};
   if (only != nullptr) kernel.only = *only;
   kernel.groups = only != nullptr ? nullptr : args.groups;
@@ -56,19 +65,20 @@ GemvKernelArgs kernel_args(const Stream& stream, const GemvArgs& args, const Gem
   kernel.weight_rows = args.weight_rows;
   kernel.cols = args.cols;
   kernel.max_rows = args.max_rows;
-  kernel.plan = plan;
+  kernel.plan = plans.gemv;
+  kernel.gemm = plans.gemm;
   kernel.overlap = stream.card().compute_major >= kOverlapFrom;
   return kernel;
 }
 
-Status after_gemv(const Stream& stream, const GemvArgs& args, const GemvPlan& plan) {
+Status after_gemv(const Stream& stream, const GemvArgs& args, std::uint32_t shared_bytes) {
   return after_launch(stream, "gemv",
                       {{"type", static_cast<std::uint64_t>(args.type)},
                        {"weight rows", args.weight_rows},
                        {"cols", args.cols},
                        {"groups", args.n_groups},
                        {"rows", args.max_rows},
-                       {"shared bytes", plan.shared_bytes}});
+                       {"shared bytes", shared_bytes}});
 }
 
 Result<const Row*> row_of(TensorType type) {
@@ -78,10 +88,10 @@ Result<const Row*> row_of(TensorType type) {
 
 Status launch(const Stream& stream, const GemvArgs& args, const GemvGroup* only) {
   TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(args.type));
-  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, args));
+  TERRACE_ASSIGN_OR_RETURN(const Plans plans, plan_for(stream, *row, args));
   TERRACE_RETURN_IF_ERROR(before_launch(stream));
-  row->launch(kernel_args(stream, args, only, plan), stream.native());
-  return after_gemv(stream, args, plan);
+  row->launch(kernel_args(stream, args, only, plans), stream.native());
+  return after_gemv(stream, args, plans.shared_bytes());
 }
 
 GemvArgs of_one_group(const GemvArgs& args, const GemvGroup& group) {
@@ -113,10 +123,10 @@ Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products)
   for (const GemvOfMany& product : products) {
     const GemvArgs one = of_one_group(product.args, product.group);
     TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(one.type));
-    TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, one));
-    if (!goes_together(one.type) || plan.method != GemvMethod::kBlocks) break;
+    TERRACE_ASSIGN_OR_RETURN(const Plans plans, plan_for(stream, *row, one));
+    if (!goes_together(one.type) || plans.gemv.method != GemvMethod::kBlocks || plans.gemm.columns != 0) break;
     several.types[several.n] = one.type;
-    several.products[several.n++] = kernel_args(stream, one, &product.group, plan);
+    several.products[several.n++] = kernel_args(stream, one, &product.group, plans);
   }
   if (several.n < products.size()) {
     for (const GemvOfMany& product : products) TERRACE_RETURN_IF_ERROR(gemv_one(stream, product.args, product.group));
@@ -124,28 +134,28 @@ Status gemv_together(const Stream& stream, std::span<const GemvOfMany> products)
   }
   TERRACE_RETURN_IF_ERROR(before_launch(stream));
   launch_gemv_several(several, stream.native());
-  return after_gemv(stream, products[0].args, several.products[0].plan);
+  return after_gemv(stream, products[0].args, several.products[0].plan.shared_bytes);
 }
 
 Result<bool> has_expert_down(const Stream& stream, const GemvArgs& down) {
   if (!goes_together(down.type)) return false;
   TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(down.type));
-  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, down));
-  return plan.method == GemvMethod::kBlocks &&
-         expert_down_shared_bytes(kernel_args(stream, down, nullptr, plan)) <= stream.card().shared_bytes_per_block;
+  TERRACE_ASSIGN_OR_RETURN(const Plans plans, plan_for(stream, *row, down));
+  return plans.gemv.method == GemvMethod::kBlocks && plans.gemm.columns == 0 &&
+         expert_down_shared_bytes(kernel_args(stream, down, nullptr, plans)) <= stream.card().shared_bytes_per_block;
 }
 
 Status expert_down(const Stream& stream, const ExpertDownArgs& args) {
   TERRACE_ASSIGN_OR_RETURN(const bool has, has_expert_down(stream, args.down));
   TERRACE_CHECK(has, "expert_down() of a product that it does not take");
   TERRACE_ASSIGN_OR_RETURN(const Row* row, row_of(args.down.type));
-  TERRACE_ASSIGN_OR_RETURN(const GemvPlan plan, plan_for(stream, *row, args.down));
+  TERRACE_ASSIGN_OR_RETURN(const Plans plans, plan_for(stream, *row, args.down));
   TERRACE_RETURN_IF_ERROR(before_launch(stream));
   launch_expert_down(
       args.down.type,
-      {kernel_args(stream, args.down, nullptr, plan), args.gate, args.up, args.failure_rows, args.code, args.failures},
+      {kernel_args(stream, args.down, nullptr, plans), args.gate, args.up, args.failure_rows, args.code, args.failures},
       stream.native());
-  return after_gemv(stream, args.down, plan);
+  return after_gemv(stream, args.down, plans.gemv.shared_bytes);
 }
 
 bool has_gemv(TensorType type) { return find(type) != nullptr; }

@@ -4,7 +4,8 @@
 // Result   y equals kernels/cpu/<type>/reference.cpp by ==, whatever shares the launch (docs/numerics.md 3, P1, P4).
 // Types    Q8_0, Q4_0, Q3_K, Q4_K, Q5_K, Q6_K, F32, F16, BF16, as they lie in the file.
 // Cost     A matrix is read once for all rows of its group, which take it one by one while they are few and eight at a
-//          time on int8 tensor cores when they are more.
+//          time on int8 tensor cores when they are more. From kGemmFromRows on K-types are read and taken apart once
+//          for 64 or 128 rows.
 // Threads  As Stream. Launches only; nothing waits and nothing is allocated.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "common/base/result.h"
 #include "common/base/tensor_type.h"
 #include "kernels/cuda/device/stream.h"
+#include "kernels/cuda/expert_gemv/gemm_plan.h"
 #include "kernels/cuda/expert_gemv/gemv_group.h"
 
 namespace terrace::kernels::cuda {
@@ -31,6 +33,8 @@ struct GemvArgs {
   const std::uint32_t* x_rows = nullptr;  // card memory: row of x of each row of the groups; null: the same number
   float* y = nullptr;                     // card memory: y[row * y_stride + weight row]; overlaps no input
   std::size_t y_stride = 0;               // floats
+  // Rows of a group from which K-types go to the kernel for many; other numbers are for tests and benchmarks.
+  std::uint32_t gemm_from = kGemmFromRows;
 };
 
 // kUnsupported: a type without a kernel, or rows too long for this card. kInvalidArgument: shapes. kInternal: the

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
+#include "kernels/cuda/expert_gemv/gemm_plan.h"
 #include "kernels/cuda/expert_gemv/plan.h"
 
 struct CUstream_st;
@@ -21,7 +22,8 @@ struct GemvKernelArgs {
   std::uint32_t cols;
   std::uint32_t max_rows;
   GemvPlan plan;
-  bool overlap;  // kernels/cuda/device/overlap.cuh
+  GemmPlan gemm;  // instead of `plan` where it has columns
+  bool overlap;   // kernels/cuda/device/overlap.cuh
 };
 
 // Matrices that meet the same rows of x.

@@ -1,3 +1,5 @@
+#include "kernels/cuda/expert_gemv/wgmma.cuh"
+
 #include "kernels/cuda/expert_gemv/block_kernel.cuh"
 
 namespace terrace::kernels::cuda {

@@ -4,6 +4,12 @@
 #include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
+namespace {
+
+// Rows of an expert, on average, from which the kernel for many rows is the faster one: some experts have far more.
+constexpr std::uint32_t kManyRowsOfExpert = 4;
+
+}  // namespace
 
 // Codes rise with time, so that the first failure of a row is the one that is told.
 std::uint32_t CudaTrunk::code(std::uint32_t layer, CardFailure what) const {
@@ -125,27 +131,25 @@ Status CudaTrunk::attend(std::uint32_t layer) {
   heads.failures = step<std::uint32_t>(at_.failures);
   TERRACE_RETURN_IF_ERROR(finish_heads(stream_, heads));
 
-  const std::size_t q_width = std::size_t{model_.n_heads} * model_.key_dim;
   const std::uint32_t o_stride = card_row_bytes(model.output.type, model.output.cols);
-  for (std::uint32_t first = 0; first < size_.n_rows; first += at_.attention_rows) {
-    AttentionArgs args;
-    args.cache = cache;
-    args.q = heads.q + first * q_width;
-    args.q_stride = q_width;
-    args.streams = heads.streams + first;
-    args.n_keys = step<std::uint32_t>(at_.n_keys) + first;
-    args.n_rows = std::min(at_.attention_rows, size_.n_rows - first);
-    args.n_heads = model_.n_heads;
-    args.max_keys = size_.most_keys;
-    args.rows_are_alone = size_.n_tables == size_.n_rows;
-    args.scale = model_.score_scale;
-    args.scratch = step<float>(at_.partials);
-    AttentionRows rows;
-    rows.out = {gemv_activation(model.output.type), step<std::byte>(at_.o) + std::size_t{first} * o_stride, o_stride};
-    rows.code = code(layer, CardFailure::kAttention);
-    rows.failures = heads.failures + first;
-    TERRACE_RETURN_IF_ERROR(kernels::cuda::attend(stream_, args, rows));
-  }
+  AttentionArgs args;
+  args.cache = cache;
+  args.q = heads.q;
+  args.q_stride = std::size_t{model_.n_heads} * model_.key_dim;
+  args.streams = heads.streams;
+  args.n_keys = step<std::uint32_t>(at_.n_keys);
+  args.n_rows = size_.n_rows;
+  args.n_heads = model_.n_heads;
+  args.max_keys = size_.most_keys;
+  args.rows_are_alone = size_.n_tables == size_.n_rows;
+  args.scale = model_.score_scale;
+  args.scratch = step<float>(at_.partials);
+  args.scratch_bytes = at_.partials_bytes;
+  AttentionRows rows;
+  rows.out = {gemv_activation(model.output.type), step<std::byte>(at_.o), o_stride};
+  rows.code = code(layer, CardFailure::kAttention);
+  rows.failures = heads.failures;
+  TERRACE_RETURN_IF_ERROR(kernels::cuda::attend(stream_, args, rows));
   return multiply(model.output, weights.output, {step<std::byte>(at_.o), o_stride}, size_.n_rows,
                   step<float>(at_.delta));
 }
@@ -194,6 +198,7 @@ Status CudaTrunk::experts(std::uint32_t layer) {
   gate.cols = shape.d_model;
   gate.groups = step<GemvGroup>(at_.gate_up_groups);
   gate.max_rows = size_.n_rows;
+  gate.gemm_from = kManyRowsOfExpert * model_.n_experts / model_.top_k;  // in rows of the step
   gate.x_rows = step<std::uint32_t>(at_.x_rows);
   gate.y = step<float>(at_.gate_up);
   gate.y_stride = shape.ff;
@@ -216,6 +221,7 @@ Status CudaTrunk::experts(std::uint32_t layer) {
   down.groups = step<GemvGroup>(at_.down_groups);
   down.n_groups = n_groups;
   down.max_rows = size_.n_rows;
+  down.gemm_from = gate.gemm_from;
   down.y = step<float>(at_.out);
   down.y_stride = shape.d_model;
   const float* const ups = gate.y + std::size_t{n_pairs} * shape.ff;

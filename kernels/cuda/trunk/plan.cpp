@@ -10,7 +10,8 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint64_t kAlignment = 256;
-// Splits of many rows at great depth would take gigabytes: their rows attend in several launches.
+// Splits of many rows at great depth would take gigabytes: these are for the rows of a prompt to attend by thread
+// blocks that go through all of them, which needs room for one, or in several launches.
 constexpr std::uint64_t kMostPartialBytes = std::uint64_t{64} << 20;
 
 // Takes pieces one behind the other.
@@ -87,6 +88,7 @@ StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limi
   const std::uint32_t o_width = model.n_heads * model.value_dim;
   const std::uint64_t groups = std::min<std::uint64_t>(pairs, model.n_experts);
   const std::uint64_t row_bytes = partial_bytes_a_row(model, size.most_keys);
+  const std::uint64_t one_split_bytes = n * partial_bytes_a_row(model, 1);
   Pen pen;
   StepLayout at;
   const auto words = [&](std::uint64_t count) { return pen.take(count * 4); };
@@ -107,8 +109,9 @@ StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limi
   at.q = words(n * model.n_heads * model.key_dim);
   at.k = words(n * model.n_kv_heads * model.key_dim);
   at.v = words(n * model.n_kv_heads * model.value_dim);
-  at.attention_rows = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kMostPartialBytes / row_bytes, 1, n));
-  at.partials = pen.take(std::min(n * row_bytes, std::max(kMostPartialBytes, row_bytes)));  // never less for more
+  // Never less for more rows or keys.
+  at.partials_bytes = std::max(std::min(n * row_bytes, std::max(kMostPartialBytes, row_bytes)), one_split_bytes);
+  at.partials = pen.take(at.partials_bytes);
   at.o = pen.take(n * card_row(ActivationClass::kF32, o_width));
   at.delta = words(n * d);
   at.choices = words(n * model.n_experts);

@@ -50,10 +50,11 @@ struct StepLayout {
   std::uint64_t h = 0;                      // f32 [n_rows, d_model]
   std::uint64_t rows_32 = 0, rows_256 = 0;  // card rows of h in the other classes
   std::uint64_t q = 0, k = 0, v = 0;        // f32
-  std::uint64_t partials = 0;               // of attention, for `attention_rows` rows
-  std::uint64_t o = 0;                      // card rows [n_rows] of any class
-  std::uint64_t delta = 0;                  // f32 [n_rows, d_model]
-  std::uint64_t choices = 0;                // f32 [n_rows, n_experts]
+  std::uint64_t partials = 0;               // of attention
+  std::uint64_t partials_bytes = 0;
+  std::uint64_t o = 0;        // card rows [n_rows] of any class
+  std::uint64_t delta = 0;    // f32 [n_rows, d_model]
+  std::uint64_t choices = 0;  // f32 [n_rows, n_experts]
   std::uint64_t gate_up_groups = 0, down_groups = 0;
   std::uint64_t x_rows = 0, slots = 0;
   std::uint64_t gate_up = 0;   // f32 [2 * n_rows * top_k, ff]
@@ -66,7 +67,6 @@ struct StepLayout {
   std::uint64_t ids = 0;       // u16 [n_layers, n_rows, top_k]
   std::uint64_t end = 0;
 
-  std::uint32_t attention_rows = 0;  // that attend in one launch
   std::uint64_t back_bytes() const { return end - failures; }
 };
 StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limits, const CardStepSize& size);

@@ -5,6 +5,8 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kMaxThreads = 1024;
+// The sum of squares is a warp's chain in which others wait: of many rows more lie on a multiprocessor at once.
+constexpr std::uint32_t kManyRows = 512, kThreadsOfMany = 256;
 constexpr std::uint32_t kOwnWeights = 2;  // of a thread, brought before the kernels before this one have ended
 
 __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArgs args) {
@@ -114,7 +116,8 @@ Status residual(const Stream& stream, const ResidualArgs& args) {
                       stream.native(), args);
     return after_launch(stream, "the residual's step", {{"rows", args.n_rows}, {"values", args.n}});
   }
-  const std::uint32_t threads = args.n < kMaxThreads ? divide_up(args.n, 32) * 32 : kMaxThreads;
+  const std::uint32_t most = args.n_rows < kManyRows ? kMaxThreads : kThreadsOfMany;
+  const std::uint32_t threads = args.n < most ? divide_up(args.n, 32) * 32 : most;
   launch_overlapped(overlap, residual_kernel, args.n_rows, threads, args.n * sizeof(float), stream.native(), args);
   return after_launch(stream, "the residual's step", {{"rows", args.n_rows}, {"values", args.n}});
 }

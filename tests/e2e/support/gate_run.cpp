@@ -39,7 +39,7 @@ app::ModelOptions gate_options(const std::filesystem::path& model) {
 
 GateRun gate_run(const app::ModelOptions& options, const std::vector<std::int32_t>& prompt, std::uint64_t max_tokens) {
   const auto engine = must(app::Engine::open(options, Environment({{"XDG_CACHE_HOME", cache_dir().string()}})));
-  return gate_run(*engine, options.batch, prompt, max_tokens);
+  return gate_run(*engine, app::prompt_rows(options), prompt, max_tokens);
 }
 
 GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std::int32_t>& prompt,

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "kernels/cuda/expert_gemv/gemm_plan.h"
 #include "kernels/cuda/expert_gemv/plan.h"
 
 namespace terrace::kernels::cuda {
@@ -101,6 +102,46 @@ TEST(CudaGemvPlan, ExpertsOfTheLargeModel_KeepThreeBlocksToAMultiprocessor) {
     EXPECT_EQ(plan->tile_rows, 32u);
     EXPECT_EQ(plan->method, rows == 1 ? GemvMethod::kBlocks : GemvMethod::kMma);
     EXPECT_LE(3 * (plan->shared_bytes + 1024), 228u * 1024);
+  }
+}
+
+// Many rows go to the kernels for many on every card, cut so that all rows are covered and a stage fits.
+TEST(CudaGemmPlan, ManyRowsOfKAndFloatTypes_AreCoveredOnBothCards) {
+  for (const GemvCard& card : {kH200, kSmall})
+    for (const TensorType type : kTypes)
+      for (const std::uint32_t groups : {1u, 256u})
+        for (const std::uint32_t rows : {kGemmFromRows, 129u, 512u, 4096u}) {
+          const GemvShape s = shape(type, 1000, 2048, groups, rows);
+          const GemmPlan plan = plan_gemm(s, card, kGemmFromRows);
+          if (s.activation == ActivationClass::kA8x32) {
+            EXPECT_EQ(plan.columns, 0u) << info(type).name;
+            continue;
+          }
+          ASSERT_GT(plan.columns, 0u) << info(type).name;
+          const std::uint32_t tile_rows = s.activation == ActivationClass::kF32 ? kFloatGemmRows : kGemmTileRows;
+          EXPECT_GE(plan.tiles * tile_rows, s.weight_rows);
+          EXPECT_LE(plan.shared_bytes, card.shared_bytes_per_block) << info(type).name;
+          EXPECT_GE(plan.slices, 1u);
+          EXPECT_TRUE(groups > 1 || plan.slices * plan.columns >= rows);
+        }
+}
+
+TEST(CudaGemmPlan, FewRows_AreWorkForAGemv) {
+  const GemvShape s = shape(TensorType::kQ4_K, 768, 2048, 128, kGemmFromRows - 1);
+  EXPECT_EQ(plan_gemm(s, kH200, kGemmFromRows).columns, 0u);
+  EXPECT_GT(plan_gemm(s, kH200, 1).columns, 0u);
+}
+
+// The parts of a stage begin where the copies and the tensor cores want them, and neighbours lie in other banks.
+TEST(CudaGemmPlan, PartsOfAStage_AreAligned) {
+  for (const TensorType type : kTypes) {
+    const std::uint32_t block_bytes = info(type).block_bytes;
+    EXPECT_EQ(gemm_w_stride(block_bytes) % 32, 16u);
+    EXPECT_GE(gemm_w_stride(block_bytes), block_bytes % 16 == 0 ? block_bytes : block_bytes + 14);
+    for (const std::uint32_t columns : {64u, 128u})
+      for (const std::uint32_t at : {gemm_x_offset(block_bytes), gemm_sums_offset(block_bytes, columns),
+                                     gemm_d_offset(block_bytes, columns), gemm_stage_bytes(block_bytes, columns)})
+        EXPECT_EQ(at % 16, 0u);
   }
 }
 

@@ -1,0 +1,66 @@
+// The kernels of attention, which attention.h chooses from, and what they share: where a split's results lie, and how
+// stored values are read.
+#pragma once
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/exact_math.h"
+
+namespace terrace::kernels::cuda {
+
+template <class Stored>
+__device__ __forceinline__ float widened(Stored value) {
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    return value;
+  } else {
+    return __half2float(value);
+  }
+}
+
+__host__ __device__ __forceinline__ std::uint32_t splits_of(const AttentionArgs& args) {
+  return static_cast<std::uint32_t>((args.max_keys + kSplitPositions - 1) / kSplitPositions);
+}
+
+// Results of (row, head) over one split, or over all of them so far: values [value_dim], then max and sum. `n_splits`
+// of them lie behind each other.
+__device__ __forceinline__ float* partial(const AttentionArgs& args, std::uint32_t n_splits, std::uint32_t row,
+                                          std::uint32_t head, std::uint32_t split) {
+  return args.scratch + ((std::size_t{row} * args.n_heads + head) * n_splits + split) * (args.cache.value_dim + 2);
+}
+
+// Keys of the row that lie in the split which begins at first_key.
+__device__ __forceinline__ std::uint32_t keys_in_split(const AttentionArgs& args, std::uint32_t row,
+                                                       std::uint32_t first_key) {
+  const std::uint32_t n_keys = args.n_keys[row];
+  return n_keys <= first_key ? 0 : min(n_keys - first_key, static_cast<std::uint32_t>(kSplitPositions));
+}
+
+// o, l and m of one more split, or of the sink, into those before it: the factors of both.
+struct Merged {
+  float max, sum;
+  struct Factors {
+    float before, other;
+  };
+  __device__ __forceinline__ Factors add(float other_max, float other_sum) {
+    const float new_max = fmaxf(max, other_max);
+    const Factors by{exp_exact(max - new_max), exp_exact(other_max - new_max)};
+    max = new_max;
+    sum = fused(sum, by.before, other_sum * by.other);
+    return by;
+  }
+  static __device__ __forceinline__ float merge(float o, float other_o, Factors by) {
+    return fused(o, by.before, other_o * by.other);
+  }
+};
+
+// splits.cu: few rows, or heads of any size. Writes one partial for each split of a (row, head).
+void launch_splits(const Stream& stream, const AttentionArgs& args);
+
+// prompt.cu: many rows, and heads of 64 or 128 values.
+// Fewer tiles of rows are faster by launch_splits().
+inline constexpr std::uint32_t kPromptFromTiles = 4;
+// Rows that share a thread block, with all query heads of a KV head; 0: not a shape for this kernel.
+std::uint32_t prompt_tile_rows(const AttentionArgs& args);
+// How results lie in args.scratch: `whole`, one partial a (row, head), of all its splits merged; else one a split.
+void launch_prompt_splits(const Stream& stream, const AttentionArgs& args, bool whole);
+
+}  // namespace terrace::kernels::cuda
