@@ -5,6 +5,7 @@
 // taken from the system is cache and scratch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct LegPlan {
   std::string refusal;       // empty: it fits; else a sentence with the numbers
 
   bool fits() const { return refusal.empty(); }
+  // What is left beside the plan.
+  std::uint64_t room() const { return offers - std::min(offers, needs); }
 };
 
 struct MemoryPlan {
