@@ -66,8 +66,6 @@ TEST_F(SessionTest, ThirdEpochWithNewSlabs_BusyUntilTheOldestIsForgotten) {
 
 // ---- a further share
 
-
-
 TEST_F(SessionTest, FurtherShareWithRoomMade_LivesBesideTheFirst_AndTheRoomIsGivenBackOnceItIsForgotten) {
   const SessionRef session = reserved(2);
   assign(session, 1, {{0, 0}, {0, 1}});
