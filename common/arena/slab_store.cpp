@@ -179,11 +179,15 @@ Result<std::shared_ptr<Reservation>> SlabStore::reserve(const ReservationTerms& 
   const auto total = total_bytes(terms);
   if (!total) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
 
+  TERRACE_RETURN_IF_ERROR(take_in_turn(terms, *total, go_on));
+  return std::shared_ptr<Reservation>(new Reservation(*this, round_to_pages(terms.slabs), *total));
+}
+
+Status SlabStore::take_in_turn(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on) {
   const Turn turn(*this, go_on);
   if (!turn.mine()) return Error(ErrorCode::kPeerGone, "given up while others reserved memory: nobody waits for it");
   reclaim();
-  TERRACE_RETURN_IF_ERROR(take(terms, *total, go_on));
-  return std::shared_ptr<Reservation>(new Reservation(*this, round_to_pages(terms.slabs), *total));
+  return take(terms, total, go_on);
 }
 
 void SlabStore::reclaim() {
@@ -214,10 +218,35 @@ Reservation::Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64
 Reservation::~Reservation() {
   const std::lock_guard lock(store_.mutex_);
   TERRACE_CHECK(charged_ == 0, "slabs outlive their reservation");
-  store_.reserved_ -= total_;
+  give_back(slab_bytes_, total_);
+}
+
+void Reservation::give_back(std::uint64_t slab_bytes, std::uint64_t total) {
+  store_.reserved_ -= total;
+  slab_bytes_ -= slab_bytes;
+  total_ -= total;
   // A refused remapping may have left the pool shorter than what was promised.
-  const auto removed = store_.pool_.remove(std::min(slab_bytes_, store_.pool_.free_bytes()));
+  const auto removed = store_.pool_.remove(std::min(slab_bytes, store_.pool_.free_bytes()));
   store_.garbage_.insert(store_.garbage_.end(), removed.begin(), removed.end());
+}
+
+Result<std::uint64_t> Reservation::resize(std::uint64_t slab_bytes, FunctionRef<bool()> go_on) {
+  const auto wanted = arena::total_bytes({slab_bytes, 0, 0});
+  if (!wanted || *wanted < slab_bytes)
+    return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
+  const std::uint64_t before = this->slab_bytes();
+  if (*wanted > before) {
+    const std::uint64_t more = *wanted - before;
+    TERRACE_RETURN_IF_ERROR(store_.take_in_turn({more, 0, 0}, more, go_on));
+    const std::lock_guard lock(store_.mutex_);
+    slab_bytes_ += more;
+    total_ += more;
+  } else {
+    const std::lock_guard lock(store_.mutex_);
+    const std::uint64_t less = std::min(before - *wanted, slab_bytes_ - charged_);
+    give_back(less, less);
+  }
+  return this->slab_bytes();
 }
 
 Status Reservation::check_room(std::uint64_t bytes) const {
@@ -323,6 +352,16 @@ SlabRef publish(std::shared_ptr<HeldSlab> slab) {
   if (first || other.sizes != slab->sizes()) return slab;
   const bool fits = reservation.held_.contains(&other) || reservation.check_room(other.block.size()).ok();
   return fits ? reservation.hold(other) : slab;
+}
+
+std::uint64_t Reservation::total_bytes() const {
+  const std::lock_guard lock(store_.mutex_);
+  return total_;
+}
+
+std::uint64_t Reservation::slab_bytes() const {
+  const std::lock_guard lock(store_.mutex_);
+  return slab_bytes_;
 }
 
 std::uint64_t Reservation::free_slab_bytes() const {

@@ -152,8 +152,8 @@ class SlabStore {
   // taken on any error.
   Result<std::shared_ptr<Reservation>> reserve(const ReservationTerms& terms, FunctionRef<bool()> go_on);
 
-  // Unmaps what ended reservations left behind: their last owner may be a thread that must not wait. reserve() calls
-  // it; so does housekeeping.
+  // Unmaps what ended or smaller reservations left behind: their last owner may be a thread that must not wait.
+  // reserve() calls it; so does housekeeping.
   void reclaim();
 
   StoreUsage usage() const;
@@ -168,6 +168,8 @@ class SlabStore {
 
   class Turn;
   Status check_room(const ReservationTerms& terms, std::uint64_t total, std::uint64_t available) const;
+  // Has the turn, and takes.
+  Status take_in_turn(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on);
   Status take(const ReservationTerms& terms, std::uint64_t total, FunctionRef<bool()> go_on);
 
   const StoreOptions options_;
@@ -213,7 +215,12 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   // Memory for a slab to be filled. kOutOfMemory: more than is left of this reservation; the text gives both.
   Result<std::shared_ptr<HeldSlab>> allocate(const SlabId& id, const SlabSizes& sizes);
 
-  std::uint64_t total_bytes() const { return total_; }
+  // The slabs' part becomes `slab_bytes`, in whole pages. More of it is refused as SlabStore::reserve() refuses, and
+  // then nothing has changed; of less, what slabs lie in stays. By one thread at a time. Returns the part's bytes now.
+  Result<std::uint64_t> resize(std::uint64_t slab_bytes, FunctionRef<bool()> go_on);
+
+  std::uint64_t total_bytes() const;
+  std::uint64_t slab_bytes() const;
   std::uint64_t free_slab_bytes() const;
 
  private:
@@ -221,6 +228,8 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   friend class HeldSlab;
   friend SlabRef publish(std::shared_ptr<HeldSlab> slab);
   Reservation(SlabStore& store, std::uint64_t slab_bytes, std::uint64_t total);
+  // Under the store's lock: so much of the budget is free again.
+  void give_back(std::uint64_t slab_bytes, std::uint64_t total);
 
   // Under the store's lock. Null: nothing is published under this id with these sizes.
   HeldSlab::Memory* published(const SlabId& id, const SlabSizes& sizes) const;
@@ -236,8 +245,8 @@ class Reservation : public std::enable_shared_from_this<Reservation> {
   Addition addition(std::span<const Key> keys) const;
 
   SlabStore& store_;
-  const std::uint64_t slab_bytes_;  // whole pages
-  const std::uint64_t total_;
+  std::uint64_t slab_bytes_;  // whole pages
+  std::uint64_t total_;
   std::uint64_t charged_ = 0;
   std::unordered_map<HeldSlab::Memory*, std::size_t> held_;  // how many HeldSlab of this reservation; charged once
 };

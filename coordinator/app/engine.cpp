@@ -31,9 +31,11 @@
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/legs/out_leg.h"
+#include "coordinator/legs/share_trial.h"
 #include "coordinator/legs/slab_prefetch.h"
 #include "coordinator/legs/slab_reader.h"
 #include "coordinator/legs/supervisor.h"
+#include "coordinator/planner/heirs.h"
 #include "coordinator/planner/replan.h"
 #include "coordinator/serve/trace/recorder.h"
 #include "coordinator/serve/trace/traced.h"
@@ -100,13 +102,6 @@ bool is_loss(const Error& why) {
   }
 }
 
-// The table without `gone`: nobody but the host is given anything, so that nobody has to be asked.
-legs::OwnerTable table_without(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone,
-                               std::uint64_t epoch) {
-  const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
-  return planner::owners_without(planned, gone, epoch, nobody_holds);
-}
-
 terminal::NotesOptions notes_of(const ModelOptions& options, const Environment& environment) {
   terminal::NotesOptions notes = terminal::notes_on_stderr(options.quiet, environment);
   if (options.log && options.notes_in_log)
@@ -148,6 +143,7 @@ struct Engine::Parts {
   std::unique_ptr<legs::Auditor> auditor;        // with nodes; null: nothing is audited
   std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
+  planner::HeirTerms heirs;
   std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
@@ -167,6 +163,8 @@ struct Engine::Parts {
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
   void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
+  Result<std::unique_ptr<legs::NodeControl>> control_again(const std::string& node) const;
+  Status take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent, bool& wrong);
   Result<legs::OpenedMember> reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop, bool& wrong);
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const legs::OwnerTable& owners, std::size_t leg);
@@ -369,6 +367,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
+  p.heirs = std::move(placement.heirs);
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
   p.legs.push_back(p.host_leg(placement.owners));
   if (!placement.nodes.empty()) {
@@ -419,7 +418,8 @@ std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerT
   std::vector<std::uint8_t> gone(legs.size(), 0);
   for (std::size_t i = 0; i < nodes.size(); ++i) gone[i + 1] = nodes[i] == nullptr ? 1 : 0;
   if (std::ranges::count(gone, 1) == 0) return legs::make_epoch(planned, legs);
-  legs::Epoch first{table_without(planned, gone, planned.epoch() + 1), legs, {}};
+  const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
+  legs::Epoch first{planner::owners_without(planned, gone, planned.epoch() + 1, nobody_holds), legs, {}};
   first.acknowledged.assign(legs.size(), planned.epoch());
   first.legs[0] = host_leg_after(planned, first.owners);
   return std::make_shared<const legs::Epoch>(std::move(first));
@@ -439,9 +439,14 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
   legs::SupervisorHooks hooks;
   hooks.publish = [this](std::shared_ptr<const legs::Epoch> epoch) { dispatcher->publish(std::move(epoch)); };
   hooks.take_retired = [this] { return dispatcher->take_retired(); };
-  hooks.replan = [planned](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
-    return table_without(planned, gone, epoch);
+  hooks.replan = [planned](std::span<const std::uint8_t> gone, std::uint64_t epoch, legs::HoldsSlab holds) {
+    return planner::owners_without(planned, gone, epoch, holds);
   };
+  hooks.bequeath = [this, planned](std::span<const std::uint8_t> gone, std::uint64_t epoch, legs::HoldsSlab holds) {
+    return planner::owners_with_heirs(planned, gone, epoch, heirs, holds);
+  };
+  hooks.take_further = [this](const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
+                              bool& wrong) { return take_further(share, std::move(stop), bytes_sent, wrong); };
   hooks.host = [this, planned](const legs::OwnerTable& owners) { return host_leg_after(planned, owners); };
   hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                       bool& wrong) -> Result<legs::OpenedMember> {
@@ -455,12 +460,25 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
   supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
 }
 
-Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
-                                                 bool& wrong) {
+Result<std::unique_ptr<legs::NodeControl>> Engine::Parts::control_again(const std::string& node) const {
   legs::ControlTimeouts timeouts;
   timeouts.call = kRejoinCall;
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
-                           legs::make_grpc_node_control(owners.leg_name(leg), timeouts, credentials));
+  return legs::make_grpc_node_control(node, timeouts, credentials);
+}
+
+Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
+                                   bool& wrong) {
+  TERRACE_RETURN_IF_ERROR(share.member->take_further(share.owners, share.leg, stop, bytes_sent));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(share.owners.leg_name(share.leg)));
+  legs::NodeSessionOptions options = session_options;
+  options.stop = std::move(stop);
+  return legs::try_share(std::move(control), *transport, *session_model, options,
+                         legs::trial_share(*manifest, share.before, share.owners, share.leg), share.leg, wrong);
+}
+
+Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
+                                                 bool& wrong) {
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(owners.leg_name(leg)));
   legs::NodeSessionOptions options = session_options;
   options.stop = std::move(stop);
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,

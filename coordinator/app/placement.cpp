@@ -11,6 +11,7 @@
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
+#include "coordinator/legs/share_trial.h"
 #include "coordinator/planner/card_share.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/plan_file.h"
@@ -129,6 +130,23 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
   return host;
 }
 
+// What each node has room for beside its share, while there is another node that may be lost.
+Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Placement& placement,
+                                      const std::optional<planner::StatedPrediction>& stated) {
+  planner::HeirTerms terms = planner::heir_terms(model, placement.owners.n_legs());
+  if (placement.controls.size() < 2 || !placement.memory.fits()) return terms;
+  for (std::size_t leg = 1; leg <= placement.controls.size(); ++leg) {
+    const std::uint64_t room = placement.memory.legs[leg].room();
+    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t trial, legs::trial_bytes(*placement.controls[leg - 1], model));
+    terms.room[leg] = room - std::min(room, trial);
+  }
+  if (!stated) return terms;
+  for (const planner::StatedSpeed& speed : stated->speeds)
+    for (std::size_t leg = 0; leg < terms.expert_seconds.size(); ++leg)
+      if (placement.owners.leg_name(leg) == speed.leg) terms.expert_seconds[leg] = speed.expert_seconds;
+  return terms;
+}
+
 }  // namespace
 
 Result<Placement> make_placement(const gguf::File& file, const ModelOptions& options, const kernels::CpuFeatures& cpu,
@@ -136,8 +154,9 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   TERRACE_ASSIGN_OR_RETURN(manifest::ModelExperts experts, manifest::find_experts(file));
   TERRACE_ASSIGN_OR_RETURN(Owners owners, read_owners(file, options, experts));
   arch::TrunkOptions trunk = trunk_options(options, experts);
+  std::optional<planner::StatedPrediction> stated;
   if (!options.plan.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(const auto stated, planner::read_prediction(options.plan));
+    TERRACE_ASSIGN_OR_RETURN(stated, planner::read_prediction(options.plan));
     if (stated) {
       trunk.decode_in_halves = stated->decode_halves_pay;
       trunk.prompt_parts = stated->prompt_parts;
@@ -185,7 +204,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .share = std::move(share),
                       .owners = std::move(with_card),
                       .controls = {},
-                      .memory = {}};
+                      .memory = {},
+                      .heirs = {}};
   if (!placement.nodes.empty()) {
     TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security, options.log));
   }
@@ -206,6 +226,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   if (placement.card) input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
+  TERRACE_ASSIGN_OR_RETURN(placement.heirs, heir_terms(model, placement, stated));
   // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
   if (options.streams > 1 && !placement.trunk.on_card) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;

@@ -17,6 +17,7 @@
 #include "coordinator/arch/trunk_options.h"
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/owner_table.h"
+#include "coordinator/planner/heirs.h"
 #include "coordinator/planner/memory_plan.h"
 #include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
@@ -38,6 +39,7 @@ struct Placement {
   legs::OwnerTable owners;                             // the same; a card, the last leg, has the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
   planner::MemoryPlan memory;                                // may say that it does not fit
+  planner::HeirTerms heirs;                                  // who takes over a lost node's experts
 };
 
 // n_threads: that compute here. Errors name file, share, plan file, node or card; that memory is short is none of them,

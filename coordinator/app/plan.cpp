@@ -57,6 +57,35 @@ OptionTable make_table(PlanOptions* o) {
 
 std::string or_dash(std::uint64_t bytes) { return bytes == 0 ? "-" : format_size(bytes); }
 
+// Calls tell(name, inheritance) of each node, where there are several.
+template <class Tell>
+void for_each_lost(const Placement& p, Tell tell) {
+  for (std::size_t lost = 1; lost <= p.nodes.size() && p.nodes.size() > 1; ++lost)
+    tell(p.owners.leg_name(lost), planner::inheritance_of(p.owners, lost, p.heirs));
+}
+
+nlohmann::ordered_json lost_json(const Placement& p) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for_each_lost(p, [&](const std::string& node, const planner::Inheritance& inheritance) {
+    list.push_back(
+        {{"node", node},
+         {"heirs", planner::heirs_json(inheritance.heirs, [&](std::size_t leg) { return p.owners.leg_name(leg); })},
+         {"bytes_to_move", planner::bytes_to_move(inheritance.heirs)},
+         {"host_experts", inheritance.host_experts}});
+  });
+  return list;
+}
+
+void print_heirs(const Placement& p) {
+  if (p.nodes.size() > 1) print_out("\n");
+  for_each_lost(p, [&](const std::string& node, const planner::Inheritance& inheritance) {
+    print_out("without {}:", node);
+    for (const planner::Heir& heir : inheritance.heirs)
+      print_out(" {} takes over {} experts ({}),", p.owners.leg_name(heir.leg), heir.experts, format_size(heir.bytes));
+    print_out(" {} are computed here\n", inheritance.host_experts);
+  });
+}
+
 void print_table(const Placement& p, const ModelOptions& options, const std::string& model, bool probe) {
   print_out("{}: {}, {} layers, {} experts, top {}\n\n", model, p.experts.architecture, p.experts.layers.size(),
             p.experts.n_experts, p.experts.top_k);
@@ -79,6 +108,7 @@ void print_table(const Placement& p, const ModelOptions& options, const std::str
     print_out("\nthe cache is taken as needed, {} for each 1024 positions; there is room for {} of the model's {}\n",
               format_size(planner::cache_bytes(p.info, 1024)), *p.memory.room_for_positions, p.info.context);
   if (p.memory.fits()) print_out("it fits\n");
+  if (!probe && p.memory.fits()) print_heirs(p);
   if (!probe) print_out("speed is not predicted: --probe measures links, machines and disk first\n");
 }
 
@@ -91,6 +121,7 @@ void print_json(const Placement& p, const ModelOptions& options, const std::stri
   json["room_for_positions"] = nullptr;
   if (p.memory.room_for_positions) json["room_for_positions"] = *p.memory.room_for_positions;
   json["legs"] = planner::legs_json(p.memory);
+  json["lost"] = lost_json(p);
   json["prediction"] = prediction;  // null: not measured
   print_json_line(json);
 }

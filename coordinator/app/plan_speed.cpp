@@ -46,6 +46,29 @@ void print_losses(const ProbeResult& probe, const planner::Outlook& outlook) {
               format_size(loss.bytes), loss.read_seconds);
 }
 
+std::string names_of(const ProbeResult& probe, const std::vector<planner::Heir>& heirs) {
+  std::string names;
+  for (const planner::Heir& heir : heirs)
+    names += fmt::format("{}{} {}", names.empty() ? "" : ", ", probe.measured.legs[heir.leg].name, heir.experts);
+  return names;
+}
+
+void print_heirs(const ProbeResult& probe, const planner::Outlook& outlook) {
+  if (outlook.losses.size() < 2) return;
+  const std::size_t width = name_width(probe.measured);
+  print_out("\nonce other nodes have taken its experts over, as far as they have room:\n");
+  for (const Loss& loss : outlook.losses) {
+    const std::string& name = probe.measured.legs[loss.legs.front()].name;
+    if (loss.heirs.empty()) {
+      print_out("  {:<{}}  nobody has room: its experts stay here\n", name, width);
+      continue;
+    }
+    print_out("  {:<{}}  decode {:>8.2f} tok/s  prompt {:>8.2f} tok/s  {} to move: {:.1f} s  experts: {}\n", name,
+              width, loss.moved.tokens_per_second, loss.moved_prompt.tokens_per_second,
+              format_size(planner::bytes_to_move(loss.heirs)), loss.move_seconds, names_of(probe, loss.heirs));
+  }
+}
+
 void print_payers(const ProbeResult& probe, const planner::Outlook& outlook) {
   bool any = false;
   for (const planner::Without& without : outlook.without) {
@@ -119,6 +142,7 @@ void print_outlook(const ProbeResult& probe, const planner::Outlook& outlook, bo
   print_rate("decode, empty context", outlook.decode);
   print_rate(fmt::format("prompt of {} tokens", probe.model.prompt_rows).c_str(), outlook.prompt);
   print_losses(probe, outlook);
+  print_heirs(probe, outlook);
   print_payers(probe, outlook);
   for (const std::string& note : probe.notes) print_out("\nnote: {}\n", note);
   if (!explain) return;

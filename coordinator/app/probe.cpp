@@ -12,6 +12,7 @@
 #include "coordinator/app/probe_model.h"
 #include "coordinator/app/probe_trunk.h"
 #include "coordinator/legs/dispatcher.h"
+#include "coordinator/planner/prediction_file.h"
 
 namespace terrace::app {
 namespace {
@@ -38,6 +39,29 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
   std::vector<std::uint64_t> room;
   for (const planner::LegPlan& leg : memory.legs) room.push_back(leg.room());
   return room;
+}
+
+// Of each node, as a run with this plan will deal them.
+std::vector<planner::InheritedShare> inherited_shares(const Placement& placement,
+                                                      const planner::Measurements& measured) {
+  planner::HeirTerms terms = placement.heirs;
+  for (std::size_t leg = 0; leg < measured.legs.size(); ++leg)
+    terms.expert_seconds[leg] = planner::expert_seconds(measured.legs[leg]);
+  std::vector<planner::InheritedShare> shares;
+  for (std::size_t lost = 1; lost < measured.legs.size(); ++lost) {
+    planner::Inheritance inheritance = planner::inheritance_of(placement.share, lost, terms);
+    planner::InheritedShare& share = shares.emplace_back();
+    share.heirs = std::move(inheritance.heirs);
+    for (std::uint32_t layer = 0; layer < placement.share.n_layers(); ++layer) {
+      if (placement.experts.layers[layer].shape.n_experts == 0) continue;
+      std::vector<std::uint32_t> owned = planner::owned_in_layer(inheritance.owners, layer);
+      const std::uint32_t host_had = planner::owned_in_layer(placement.share, layer)[0];
+      owned[lost] = owned[0] - host_had;
+      owned[0] = host_had;
+      share.owned_of_layer.push_back(std::move(owned));
+    }
+  }
+  return shares;
 }
 
 // Steps of the model's own trunk over the probe's experts, with the first layer's share, which is that of all layers in
@@ -162,6 +186,7 @@ Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& option
   WholeSteps whole(file, placement.trunk, *pool, *legs, result.model);
   TERRACE_RETURN_IF_ERROR(whole.measure(true, measured, result.notes));
   TERRACE_RETURN_IF_ERROR(whole.measure(false, measured, result.notes));
+  if (measured.legs.size() > 2) result.inherited = inherited_shares(placement, measured);
   note_caches(*model, *legs, placement, result.notes);
   return result;
 }

@@ -26,12 +26,13 @@ Bytes usual_probe_memory();
 struct ProbeResult {
   planner::ModelNumbers model;
   planner::Measurements measured;
-  std::vector<std::uint64_t> room;  // [legs] as of OutlookInput
+  std::vector<std::uint64_t> room;                 // [legs] as of OutlookInput
+  std::vector<planner::InheritedShare> inherited;  // likewise
   DiskRates disk;
   std::vector<std::uint64_t> leg_bytes;  // [legs] of experts that each was measured with
   std::vector<std::string> notes;        // what weakens the measurement
 
-  planner::OutlookInput input() const { return {model, measured, room}; }
+  planner::OutlookInput input() const { return {model, measured, room, inherited}; }
 };
 
 // Takes the placement's controls. memory: bytes of experts for each leg. Nothing of it is left on a node, whatever

@@ -220,12 +220,19 @@ class GrpcNodeControl final : public NodeControl {
     message.set_staging_bytes(bytes.staging);
     message.set_scratch_bytes(bytes.scratch);
     v1::ReserveReply reply;
-    // Touching memory takes its time: about a second for 2 GiB on a slow machine.
-    const auto touching = std::chrono::milliseconds((bytes.slabs + bytes.staging + bytes.scratch) >> 21);
-    TERRACE_RETURN_IF_ERROR(call(&v1::Node::Stub::Reserve, message, reply, timeouts_.call + touching));
+    TERRACE_RETURN_IF_ERROR(call_reserve(message, reply));
     if (reply.lease_ms() < kShortestLeaseMs)
       return corrupt(fmt::format("it gave a lease of {} ms; {} is the least", reply.lease_ms(), kShortestLeaseMs));
     return reply.lease_ms();
+  }
+
+  Status resize(std::uint64_t session, std::uint64_t slab_bytes) override {
+    v1::ReserveRequest message;
+    message.set_session(session);
+    message.set_slab_bytes(slab_bytes);
+    message.set_resize(true);
+    v1::ReserveReply reply;
+    return call_reserve(message, reply);
   }
 
   Status heartbeat(std::uint64_t session) override {
@@ -281,6 +288,11 @@ class GrpcNodeControl final : public NodeControl {
     const OpenCalls::Entry open(calls_, context);
     TERRACE_RETURN_IF_ERROR(to_status((stub().get()->*method)(&context, request, &reply)));
     return named(check_answerer(context, credentials_.get()));
+  }
+  // Touching memory takes its time: about a second for 2 GiB on a slow machine.
+  Status call_reserve(const v1::ReserveRequest& message, v1::ReserveReply& reply) {
+    const std::uint64_t bytes = message.slab_bytes() + message.staging_bytes() + message.scratch_bytes();
+    return call(&v1::Node::Stub::Reserve, message, reply, timeouts_.call + std::chrono::milliseconds(bytes >> 21));
   }
   Status to_status(const grpc::Status& status) const {
     if (status.ok()) return {};

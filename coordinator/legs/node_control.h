@@ -142,6 +142,9 @@ class NodeControl {
   virtual Result<OpenedSession> open_session(const SessionRequest& request) = 0;
   // Returns the lease in milliseconds. kOutOfMemory carries the node's numbers.
   virtual Result<std::uint32_t> reserve(std::uint64_t session, const ReservationBytes& bytes) = 0;
+  // What reserve() set aside becomes room for slab_bytes: more, for a further share, or less. kOutOfMemory as
+  // reserve(), and then nothing has changed; kBusy: of less, slabs lie in a part. kRefused: this control cannot.
+  virtual Status resize(std::uint64_t session, std::uint64_t slab_bytes);
   virtual Status heartbeat(std::uint64_t session) = 0;
   // Calls on_progress for each message until the node is ready; an error of on_progress ends the call with it.
   // kDeadline when the node says nothing for longer than the progress limit.

@@ -14,6 +14,9 @@
 namespace terrace::legs {
 namespace {
 
+// Bytes of a further share between two looks at whether it is still wanted.
+constexpr std::uint64_t kBetweenStops = std::uint64_t{64} << 20;
+
 // The canary's rows: fixed, of ordinary size, no two values of a row's period equal.
 std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model, float unit) {
   std::vector<float> rows(n_rows * d_model);
@@ -172,7 +175,10 @@ Status NodeSession::take_share(const OwnerTable& owners, std::size_t leg,
   const auto stopped = cancel_when_stopped();
   const std::vector<LayerExperts> share = share_of(owners, leg);
   if (lease_ms_ == 0) TERRACE_RETURN_IF_ERROR(reserve(share));
-  TERRACE_RETURN_IF_ERROR(assign(owners, share, on_progress));
+  std::uint64_t sent = 0;
+  const Status assigned = assign(owners, share, {}, sent, on_progress);
+  leg_->add_weight_bytes_sent(sent);
+  TERRACE_RETURN_IF_ERROR(assigned);
   TERRACE_RETURN_IF_ERROR(check_canary(owners.epoch(), share));
   leg_->set_experts(owners.n_slabs(leg));
   leg_->restart_counters();
@@ -205,30 +211,68 @@ void NodeSession::keep_lease() {
   }
 }
 
+Status NodeSession::take_further(const OwnerTable& owners, std::size_t leg, std::stop_token stop,
+                                 std::uint64_t& bytes_sent) {
+  const std::vector<LayerExperts> share = share_of(owners, leg);
+  TERRACE_RETURN_IF_ERROR(control_->resize(opened_.session, slab_bytes(model_.manifest, share)));
+  const std::lock_guard lock(weights_mutex_);
+  const Status taken = assign(owners, share, std::move(stop), bytes_sent, [](const ShareProgress&) {});
+  if (abandoned_.stop_requested())
+    for (const auto& lane : weights_) lane->close();
+  return taken;
+}
+
+Status NodeSession::give_back(const OwnerTable& owners, std::size_t leg) {
+  return control_->resize(opened_.session, slab_bytes(model_.manifest, share_of(owners, leg)));
+}
+
 Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExperts> share,
+                           const std::optional<std::stop_token>& stop, std::uint64_t& bytes_sent,
                            FunctionRef<void(const ShareProgress&)> on_progress) {
   std::vector<kernels::ExpertShape> shapes;
   for (const kernels::ExpertKernels& layer : model_.kernels) shapes.push_back(layer.shape);
-  SlabSender sender(weights_lanes(), std::move(shapes), model_.lookup, share, options_.stall_timeout, options_.stop);
+  SlabSender sender(weights_lanes(), std::move(shapes), model_.lookup, share, options_.stall_timeout,
+                    stop ? abandoned_.get_token() : options_.stop);
   ShareProgress progress;
   for (const LayerExperts& layer : share)
     progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
   const auto on_sent = [&](std::uint64_t bytes) {
+    bytes_sent += bytes;
     progress.bytes_sent += bytes;
     on_progress(progress);
   };
   const auto on_answer = [&](const AssignProgress& answer) -> Status {
     progress.bytes_ready = answer.bytes_ready;
     on_progress(progress);
+    if (stop && !answer.ready && stop->stop_requested()) return give_up(sender);
     if (answer.wanted.empty()) return {};
     if (options_.probe)
       return Error(ErrorCode::kCorrupt,
                    fmt::format("{}: it was to make a probe's slabs itself, and wants them sent", control_->address()));
-    return sender.send(answer.wanted, on_sent);
+    return stop ? send_slabs(sender, answer.wanted, *stop, on_sent) : sender.send(answer.wanted, on_sent);
   };
-  const Status assigned = control_->assign(opened_.session, owners.epoch(), share, on_answer);
-  leg_->add_weight_bytes_sent(progress.bytes_sent);
-  return assigned;
+  return control_->assign(opened_.session, owners.epoch(), share, on_answer);
+}
+
+// Some layers at a time.
+Status NodeSession::send_slabs(SlabSender& sender, std::span<const LayerExperts> wanted, const std::stop_token& stop,
+                               FunctionRef<void(std::uint64_t bytes)> on_sent) {
+  while (!wanted.empty()) {
+    std::size_t n = 0;
+    for (std::uint64_t bytes = 0; n < wanted.size() && bytes < kBetweenStops; ++n)
+      bytes += slab_bytes(model_.manifest, wanted.subspan(n, 1));
+    TERRACE_RETURN_IF_ERROR(sender.send(wanted.first(n), on_sent));
+    wanted = wanted.subspan(n);
+    if (!wanted.empty() && stop.stop_requested()) return give_up(sender);
+  }
+  return {};
+}
+
+// The node has taken all that was sent before it hears of it: a piece that came later, while it waits for another
+// share, would be in breach (docs/wire.md 4).
+Status NodeSession::give_up(SlabSender& sender) {
+  TERRACE_RETURN_IF_ERROR(sender.wait_for_credit());
+  return Error(ErrorCode::kPeerGone, fmt::format("{}: its further share was given up by this side", leg_->name()));
 }
 
 std::vector<Lane*> NodeSession::weights_lanes() const {
@@ -328,8 +372,11 @@ Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
 
 void NodeSession::abandon() {
   end_lease();
+  abandoned_.request_stop();
   control_->cancel();
-  for (const auto& lane : weights_) lane->close();
+  // Else whoever sends there closes them.
+  if (const std::unique_lock lock(weights_mutex_, std::try_to_lock); lock)
+    for (const auto& lane : weights_) lane->close();
 }
 
 void NodeSession::end_lease() {

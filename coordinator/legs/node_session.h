@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -29,6 +30,8 @@
 #include "kernels/executor/executor.h"
 
 namespace terrace::legs {
+
+class SlabSender;
 
 // The model as sessions need it; borrowed by every session, read from any thread.
 struct SessionModel {
@@ -96,6 +99,10 @@ class NodeSession final : public Member {
   // kCorrupt: it wants slabs for a share that it has.
   Status acknowledge(const OwnerTable& owners, std::size_t leg) override;
   Status forget(std::uint64_t epoch) override { return control_->forget(opened_.session, epoch); }
+  // Nothing of the leg is touched: it is its step's. So no canary is among it (share_trial.h is one).
+  Status take_further(const OwnerTable& owners, std::size_t leg, std::stop_token stop,
+                      std::uint64_t& bytes_sent) override;
+  Status give_back(const OwnerTable& owners, std::size_t leg) override;
   void abandon() override;
   // Bytes a second at which the node takes frames of the weights lane: the share's first slab is sent over and over,
   // `bytes` in all (a slab for each connection of the lane), and dropped there, since no epoch waits for it. After
@@ -122,10 +129,16 @@ class NodeSession final : public Member {
                                           std::uint32_t socket_index = 0);
   std::vector<Lane*> weights_lanes() const;
   Status reserve(std::span<const LayerExperts> share);
+  // Returns the bytes sent.
+  // stop: of a further share, between slabs; none: of the first one, which is sent as one. Adds to bytes_sent.
   Status assign(const OwnerTable& owners, std::span<const LayerExperts> share,
+                const std::optional<std::stop_token>& stop, std::uint64_t& bytes_sent,
                 FunctionRef<void(const ShareProgress&)> on_progress);
   Status check_canary(std::uint64_t epoch, std::span<const LayerExperts> share);
   Status check_canary_expert(std::uint64_t epoch, std::uint32_t layer, std::uint16_t expert);
+  Status send_slabs(SlabSender& sender, std::span<const LayerExperts> wanted, const std::stop_token& stop,
+                    FunctionRef<void(std::uint64_t bytes)> on_sent);
+  Status give_up(SlabSender& sender);
   void keep_lease();
   void end_lease();
 
@@ -136,12 +149,14 @@ class NodeSession final : public Member {
   OpenedSession opened_;
   ProbedNode probed_;
   transport::LinkRate rate_;                    // outlives the lanes
+  std::mutex weights_mutex_;                    // whoever sends, or closes the lane beside the thread that sends
   std::vector<std::unique_ptr<Lane>> weights_;  // the lane's connections
   std::unique_ptr<NodeLeg> leg_;
 
   bool wrong_ = false;
   std::uint32_t lease_ms_ = 0;  // 0: nothing is reserved yet
   std::atomic<bool> lease_lost_ = false;
+  std::stop_source abandoned_;
   std::mutex lease_mutex_;
   std::condition_variable lease_changed_;
   bool closing_ = false;

@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "common/base/function_ref.h"
 #include "common/base/result.h"
 
 namespace terrace::legs {
+
+// Whether a leg could compute the slab now, though the plan gives it to another: asked of legs that are there only.
+using HoldsSlab = FunctionRef<bool(std::size_t leg, std::uint32_t layer, std::uint16_t expert)>;
 
 class OwnerTable {
  public:

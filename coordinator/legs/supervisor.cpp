@@ -11,6 +11,12 @@
 #include "coordinator/legs/out_leg.h"
 
 namespace terrace::legs {
+namespace {
+
+constexpr auto kNever = std::chrono::steady_clock::time_point::max();
+
+}  // namespace
+
 Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
                        const RetryPauses& pauses, std::chrono::milliseconds look)
     : board_(board),
@@ -36,6 +42,7 @@ Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& bo
 void Supervisor::begin_without(std::size_t leg) {
   Place& place = places_[leg];
   place.out = true;
+  may_bequeath_ = true;
   place.out_since = Clock::now();
   place.entry->set_state(LegState::kLost, place.seat.leg->why_out()->text());
   place.entry->add(&LegCounters::losses, 1);
@@ -52,6 +59,7 @@ void Supervisor::stop() {
     stop_.request_stop();
     for (const Place& place : places_)
       if (place.seat.member) place.seat.member->abandon();
+    stop_bequests();
   }
   changed_.notify_all();
   board_.wake();
@@ -63,6 +71,17 @@ std::vector<std::uint8_t> Supervisor::gone() const {
   std::vector<std::uint8_t> gone;
   for (const Place& place : places_) gone.push_back(place.out ? 1 : 0);
   return gone;
+}
+
+bool Supervisor::holds(std::size_t leg, std::uint32_t layer, std::uint16_t expert) const {
+  const std::optional<OwnerTable>& further = places_[leg].further;
+  return further && further->owners(layer)[expert] == leg;
+}
+
+OwnerTable Supervisor::replan(std::span<const std::uint8_t> gone, std::uint64_t epoch) const {
+  return hooks_.replan(gone, epoch, [this](std::size_t leg, std::uint32_t layer, std::uint16_t expert) {
+    return holds(leg, layer, expert);
+  });
 }
 
 // ---- the watcher --------------------------------------------------------------------------------------------------
@@ -107,8 +126,13 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
   Place& place = places_[leg];
   const std::uint64_t experts = place.entry->report().experts;
   place.out = true;
+  place.further.reset();
+  place.has_surplus = false;
+  may_bequeath_ = true;
   place.out_since = Clock::now();
   if (place.seat.member) place.seat.member->abandon();
+  for (Bequest& bequest : bequests_)
+    if (bequest.share.leg == leg) bequest.stop.request_stop();
   const std::string why = place.entry->report().reason;
   lost_.push_back({std::exchange(place.seat.member, nullptr), std::move(place.seat.leg)});
   place.seat.leg = make_out_leg(place.seat.name, place.seat.kind, state, why);
@@ -121,7 +145,7 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
 }
 
 void Supervisor::publish() {
-  const OwnerTable owners = hooks_.replan(gone(), ++last_number_);
+  const OwnerTable owners = replan(gone(), ++last_number_);
   places_[0].seat.leg = hooks_.host(owners);
   Epoch next{owners, {}, {}};
   for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -147,19 +171,22 @@ void Supervisor::take_retired() {
 void Supervisor::work() {
   std::unique_lock lock(mutex_);
   while (!stop_.stop_requested()) {
-    if (let_go(lock) || forget_one(lock) || finish_attempt(lock)) continue;
+    if (let_go(lock) || forget_one(lock) || finish_attempt(lock) || finish_bequest(lock) || take_surplus(lock) ||
+        give_back(lock) || begin_bequests())
+      continue;
     if (const auto leg = schedule_.due(Clock::now())) {
       begin_attempt(*leg);
       continue;
     }
-    const auto next = schedule_.next();
-    if (next)
-      changed_.wait_until(lock, *next);
+    const auto next = std::min(schedule_.next().value_or(kNever), next_ask().value_or(kNever));
+    if (next != kNever)
+      changed_.wait_until(lock, next);
     else
       changed_.wait(lock);
   }
   lock.unlock();
   for (Attempt& attempt : attempts_) attempt.thread.join();
+  for (Bequest& bequest : bequests_) bequest.thread.join();
 }
 
 bool Supervisor::let_go(std::unique_lock<std::mutex>& lock) {
@@ -196,7 +223,7 @@ void Supervisor::begin_attempt(std::size_t leg) {
   std::vector<std::uint8_t> others_gone = gone();
   others_gone[leg] = 0;
   schedule_.trying(leg);
-  Attempt& attempt = attempts_.emplace_back(leg, hooks_.replan(others_gone, ++last_number_));
+  Attempt& attempt = attempts_.emplace_back(leg, replan(others_gone, ++last_number_));
   try {
     attempt.thread = std::thread([this, &attempt] { open(attempt); });
   } catch (const std::system_error& thrown) {  // no thread: later, perhaps
@@ -244,6 +271,8 @@ void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::uniq
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::shared_ptr<Member> member = places_[i].seat.member;
     if (i == leg || !member || owners.n_slabs(i) == 0) continue;
+    // Its share is changing, or is another one than the plan's: it goes on with the number that it knows until then.
+    if (places_[i].inheriting || places_[i].further) continue;
     lock.unlock();
     const Status knows = member->acknowledge(owners, i);
     lock.lock();
@@ -264,6 +293,8 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
   place.numbers = {number};
   place.told_refusal.clear();
   place.in_since = last_number_ + 1;
+  may_bequeath_ = true;
+  stop_bequests();
   publish();
   place.entry->set_state(LegState::kOk, "");
   place.entry->add(&LegCounters::rejoins, 1);

@@ -2,12 +2,17 @@
 // what no step needs any more. Bits never depend on it: a step that finds a leg lost goes on by itself (dispatcher.h).
 //
 // Out      A leg that the board has as lost or wrong, or whose lease the node holds no more, is left out of the next
-//          epoch at once: its experts are the host's, nobody else is given any, so nobody has to be asked.
+//          epoch at once: its experts are those of whoever holds them already, else the host's; no share changes, so
+//          nobody has to be asked.
+// Heirs    Then nodes that have room take the lost experts over, several side by side: a further share each, on the
+//          session that it has, verified and tried; from the next epoch on it owns them. Where that fails all is as it
+//          was. When the lost node is back, its heirs give up what they took over, and the memory for it.
 // Back     A lost node is tried again with growing pauses (retry_schedule.h): a new session, its share of the plan, a
 //          canary. Several are opened side by side, so that one that answers nothing holds up no other. Then the legs
 //          that stayed acknowledge the epoch's number, as far as they answer, and it is published. A wrong node is not
 //          tried: it stays out until the coordinator is started again.
-// Threads  Two of its own, and one for each node while it is opened. One watches and publishes and never waits for a
+// Threads  Two of its own, and one for each node while it is opened or takes a further share. One watches and publishes
+// and never waits for a
 //          node; the other ends sessions of lost nodes and makes all calls to those that are there. The functions below
 //          are for the owner.
 #pragma once
@@ -33,19 +38,32 @@
 
 namespace terrace::legs {
 
+// A node's leg on its way from what it owns in `before` to what it owns in `owners`.
+struct FurtherShare {
+  std::size_t leg = 0;
+  std::shared_ptr<Member> member;
+  OwnerTable before, owners;
+};
+
 // What the supervisor acts by.
 struct SupervisorHooks {
   // As Dispatcher's.
   std::function<void(std::shared_ptr<const Epoch>)> publish;
   std::function<std::vector<std::shared_ptr<const Epoch>>()> take_retired;
-  // The owner table of that number while the legs with gone[leg] != 0 are out.
-  std::function<OwnerTable(std::span<const std::uint8_t> gone, std::uint64_t epoch)> replan;
+  // The owner table of that number while the legs with gone[leg] != 0 are out. holds: what legs have beside the plan.
+  std::function<OwnerTable(std::span<const std::uint8_t> gone, std::uint64_t epoch, HoldsSlab holds)> replan;
+  // The same as it should be once bytes have moved. Empty: nobody inherits.
+  std::function<OwnerTable(std::span<const std::uint8_t> gone, std::uint64_t epoch, HoldsSlab holds)> bequeath;
   // The host's leg for what the table gives to it.
   std::function<std::shared_ptr<Leg>(const OwnerTable& owners)> host;
   // A new session with the node of that leg, its share of `owners` there and tried. Ends soon after stop. `wrong` is
   // set where the error is that it computes other bits.
   std::function<Result<OpenedMember>(std::size_t leg, const OwnerTable& owners, std::stop_token stop, bool& wrong)>
       open;
+  // Member::take_further(), and the share is tried. before: what owns its experts now. The leg is used by steps
+  // meanwhile. `wrong` as above.
+  std::function<Status(const FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent, bool& wrong)>
+      take_further;
   // A line for people.
   std::function<void(const std::string& line)> tell;
 };
@@ -97,6 +115,24 @@ class Supervisor {
     std::uint64_t acknowledged = 0;
     std::vector<std::uint64_t> numbers;  // that the node knows, rising; the last is `acknowledged`
     std::string told_refusal;            // why the node was not taken back, as it was told last
+    // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
+    std::optional<OwnerTable> further;
+    bool inheriting = false;        // takes a further share
+    bool has_surplus = false;       // has more memory reserved than its share takes
+    Clock::time_point ask_again{};  // not before, about what it has too much
+    std::string told_inheritance;   // why it took none, as it was told last
+  };
+
+  // A node that is taking a further share.
+  struct Bequest {
+    explicit Bequest(FurtherShare what) : share(std::move(what)) {}
+    FurtherShare share;
+    Clock::time_point begun = Clock::now();
+    std::stop_source stop;
+    std::uint64_t bytes_sent = 0;
+    bool wrong = false;
+    std::optional<Status> taken;  // once it has ended
+    std::thread thread;
   };
 
   // A node that is being opened.
@@ -120,13 +156,28 @@ class Supervisor {
   void publish();
   void take_retired();
   std::vector<std::uint8_t> gone() const;
+  OwnerTable replan(std::span<const std::uint8_t> gone, std::uint64_t epoch) const;
+  bool holds(std::size_t leg, std::uint32_t layer, std::uint16_t expert) const;
   void begin_attempt(std::size_t leg);
   // Under the lock, which they give up while a node is asked.
-  // These three: whether there was anything to do.
+  // These: whether there was anything to do.
   bool let_go(std::unique_lock<std::mutex>& lock);
   bool forget_one(std::unique_lock<std::mutex>& lock);
   bool finish_attempt(std::unique_lock<std::mutex>& lock);
   void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
+  // supervisor_heirs.cpp
+  bool begin_bequests();
+  bool finish_bequest(std::unique_lock<std::mutex>& lock);
+  bool take_surplus(std::unique_lock<std::mutex>& lock);
+  bool give_back(std::unique_lock<std::mutex>& lock);
+  void begin_bequest(FurtherShare share);
+  void bequeath(Bequest& bequest);  // by a thread of its own
+  bool may_inherit(std::size_t leg) const;
+  void own_further(Bequest& bequest);
+  void keep_with_host(Bequest& bequest);
+  void stop_bequests();
+  std::optional<Clock::time_point> next_ask() const;
+
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);
 
@@ -144,6 +195,8 @@ class Supervisor {
   std::vector<EpochRef> retired_;   // the worker lets them go: with the last that has it a session ends
   std::vector<OpenedMember> lost_;  // likewise
   std::list<Attempt> attempts_;     // the worker's; each stays where it is while its thread runs
+  std::list<Bequest> bequests_;     // likewise
+  bool may_bequeath_ = false;       // something has changed since lost experts were dealt last
 
   std::thread watcher_, worker_;  // last: they use all others
 };

@@ -33,6 +33,21 @@ Loss lose(const OutlookInput& input, const std::vector<std::size_t>& legs) {
   return loss;
 }
 
+void inherit(const OutlookInput& input, const InheritedShare& share, Loss& loss) {
+  loss.heirs = share.heirs;
+  for (const Heir& heir : share.heirs) {
+    const double rate = input.measured.legs[heir.leg].weights_per_second;
+    if (rate > 0) loss.move_seconds = std::max(loss.move_seconds, static_cast<double>(heir.bytes) / rate);
+  }
+  ModelNumbers model = input.model;
+  model.owned_of_layer = share.owned_of_layer;
+  Places places(input.measured.legs.size(), Place::kItself);
+  const std::size_t lost = loss.legs.front();
+  places[lost] = bytes_of(model, lost) <= input.room[0] ? Place::kHostMemory : Place::kHostFile;
+  loss.moved = predict_decode(model, input.measured, places);
+  loss.moved_prompt = predict_prompt(model, input.measured, places);
+}
+
 // The layer's experts of `leg` given to the others as they own now: whole experts, the first legs get the rest.
 std::vector<std::uint32_t> spread(const std::vector<std::uint32_t>& owned, std::size_t leg) {
   std::vector<std::uint32_t> result = owned;
@@ -99,6 +114,7 @@ Outlook make_outlook(const OutlookInput& input) {
   outlook.prompt = predict_prompt(input.model, input.measured, places);
   for (std::size_t leg = 1; leg < n_legs; ++leg) {
     outlook.losses.push_back(lose(input, {leg}));
+    if (!input.inherited.empty()) inherit(input, input.inherited[leg - 1], outlook.losses.back());
     outlook.without.push_back(plan_without(input, outlook, leg));
   }
   return outlook;

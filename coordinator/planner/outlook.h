@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/planner/heirs.h"
 #include "coordinator/planner/prediction.h"
 
 namespace terrace::planner {
@@ -20,6 +21,17 @@ struct Loss {
   std::uint64_t bytes = 0;                 // of their slabs
   double read_seconds = 0;                 // for all of them; 0: the disk's rate is not known
   StepPrediction settled, settled_prompt;  // then; meaningless without room
+  // Of one node: who takes over what, and then.
+  std::vector<Heir> heirs;
+  double move_seconds = 0;             // until the last of them has its slabs; 0: a rate is not known
+  StepPrediction moved, moved_prompt;  // meaningless without heirs
+};
+
+// What becomes of one node's experts when it is lost, once bytes have moved.
+struct InheritedShare {
+  std::vector<Heir> heirs;
+  // As ModelNumbers::owned_of_layer; what stays with the host is still the lost leg's.
+  std::vector<std::vector<std::uint32_t>> owned_of_layer;
 };
 
 // The same machines planned without a node.
@@ -42,7 +54,8 @@ struct Outlook {
 struct OutlookInput {
   const ModelNumbers& model;
   const Measurements& measured;
-  std::vector<std::uint64_t> room;  // [legs] bytes that a leg has beside what the plan takes of it
+  std::vector<std::uint64_t> room;             // [legs] bytes that a leg has beside what the plan takes of it
+  std::vector<InheritedShare> inherited = {};  // [legs - 1], of each node; empty: nobody inherits
 };
 Outlook make_outlook(const OutlookInput& input);
 

@@ -95,6 +95,19 @@ ordered_json rate_json(const StepPrediction& step) {
   return {{"tokens_per_second", step.tokens_per_second}, {"limited_by", step.limited_by}};
 }
 
+// As cost_json() wrote it; nothing: not all of it is there.
+std::optional<double> expert_seconds(const json& leg) {
+  const json::json_pointer at("/all_at_once/expert_us_at_rows/1");
+  if (!leg.contains("kinds") || !leg["kinds"].is_array() || leg["kinds"].empty()) return std::nullopt;
+  double sum = 0;
+  for (const json& kind : leg["kinds"]) {
+    if (!kind.is_object() || !kind.contains(at) || !kind[at].is_number()) return std::nullopt;
+    sum += kind[at].get<double>();
+  }
+  const double mean = sum / static_cast<double>(leg["kinds"].size()) / kMicro;
+  return std::isfinite(mean) && mean > 0 ? std::optional(mean) : std::nullopt;
+}
+
 // What a prompt cannot be faster than: of the measurements that the prediction was made from.
 bool read_limits(const json& prediction, StatedPrediction& stated) {
   const auto number = [](const json& object, const char* key, double& to) {
@@ -112,12 +125,26 @@ bool read_limits(const json& prediction, StatedPrediction& stated) {
     if (!leg.is_object() || !leg.contains("name") || !leg["name"].is_string()) return false;
     StatedLink link{leg["name"].get<std::string>(), 0};
     if (leg.contains("bytes_per_second") && !number(leg, "bytes_per_second", link.bytes_per_second)) return false;
+    if (const auto seconds = expert_seconds(leg)) stated.speeds.push_back({link.node, *seconds});
     if (link.bytes_per_second > 0) stated.links.push_back(std::move(link));
   }
   return true;
 }
 
 }  // namespace
+
+ordered_json heirs_json(std::span<const Heir> heirs, FunctionRef<std::string(std::size_t leg)> name_of) {
+  ordered_json list = ordered_json::array();
+  for (const Heir& heir : heirs)
+    list.push_back({{"node", name_of(heir.leg)}, {"experts", heir.experts}, {"bytes", heir.bytes}});
+  return list;
+}
+
+double expert_seconds(const LegMeasurement& leg) {
+  double sum = 0;
+  for (const ExpertCost& kind : leg.together) sum += kind.each.front();
+  return sum / static_cast<double>(leg.together.size());
+}
 
 ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date) {
   ordered_json result = {{"date", date},
@@ -134,6 +161,11 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
                           {"seconds_to_read", loss.read_seconds}};
     entry["decode_settled"] = loss.has_room ? step_json(loss.settled, input.measured) : ordered_json();
     entry["prompt_settled"] = loss.has_room ? rate_json(loss.settled_prompt) : ordered_json();
+    entry["heirs"] = heirs_json(loss.heirs, [&](std::size_t leg) { return input.measured.legs[leg].name; });
+    entry["bytes_to_move"] = bytes_to_move(loss.heirs);
+    entry["seconds_to_move"] = loss.move_seconds;
+    entry["decode_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved);
+    entry["prompt_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved_prompt);
     result["lost"].push_back(std::move(entry));
   }
   result["without"] = ordered_json::array();

@@ -19,6 +19,13 @@ struct StatedLink {
   double bytes_per_second = 0;  // > 0
 };
 
+// How fast a leg computes a decode step's expert, all legs at once: the mean over kinds of layers.
+struct StatedSpeed {
+  std::string leg;
+  double expert_seconds = 0;  // > 0
+};
+double expert_seconds(const LegMeasurement& leg);
+
 // What a run is compared with.
 struct StatedPrediction {
   std::string date;               // UTC, when it was made
@@ -29,7 +36,11 @@ struct StatedPrediction {
   std::uint32_t prompt_parts = 2;  // of a prompt's step: 2..legs::kMostLayersOpen
   double prompt_trunk = 0;         // seconds of a step of prompt_rows rows without any expert
   std::vector<StatedLink> links;
+  std::vector<StatedSpeed> speeds;
 };
+
+// [{"node","experts","bytes"}], as `plan` tells who takes over a lost node's experts.
+nlohmann::ordered_json heirs_json(std::span<const Heir> heirs, FunctionRef<std::string(std::size_t leg)> name_of);
 
 nlohmann::ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date);
 

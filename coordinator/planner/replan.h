@@ -7,13 +7,11 @@
 #include <cstdint>
 #include <span>
 
-#include "common/base/function_ref.h"
 #include "coordinator/legs/owner_table.h"
 
 namespace terrace::planner {
 
-// Whether a leg could compute the slab now, though the plan gives it to another: asked of legs that are there only.
-using HoldsSlab = FunctionRef<bool(std::size_t leg, std::uint32_t layer, std::uint16_t expert)>;
+using legs::HoldsSlab;
 
 // `planned` as epoch `epoch` without the legs whose gone[leg] is not 0 (never leg 0, the host; another size aborts).
 // What they owned goes, in id order, to the leg that holds the slab and owns least of the layer by then (the first of

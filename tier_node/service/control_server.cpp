@@ -266,9 +266,12 @@ class NodeService final : public v1::Node::Service {
                        v1::ReserveReply* reply) override {
     const auto session = find(*context, request->session());
     if (!session.ok()) return to_grpc(session.error());
+    const auto go_on = [&] { return !context->IsCancelled() && !pause(std::chrono::milliseconds(0)); };
     const auto reserved =
-        sessions_.reserve(**session, {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()},
-                          [&] { return !context->IsCancelled() && !pause(std::chrono::milliseconds(0)); });
+        request->resize()
+            ? sessions_.resize(**session, request->slab_bytes(), go_on)
+            : sessions_.reserve(**session, {request->slab_bytes(), request->staging_bytes(), request->scratch_bytes()},
+                                go_on);
     if (!reserved.ok()) return to_grpc(reserved.error());
     reply->set_reserved_bytes(*reserved);
     reply->set_lease_ms(static_cast<std::uint32_t>(sessions_.lease().count()));

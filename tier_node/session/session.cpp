@@ -42,9 +42,21 @@ Result<std::uint64_t> Session::reserve(arena::SlabStore& store, arena::SlabStore
   if (is_probe() && asked.slabs > kMaxProbeBytes)
     return invalid(
         fmt::format("{} asks for {} bytes of slabs; a probe may have {}", name(), asked.slabs, kMaxProbeBytes));
+  return outside_lease([&] { return take_reservations(store, card, reservation_terms(model_, limits_, asked), go_on); },
+                       new_lease_end);
+}
+
+Result<std::uint64_t> Session::resize(std::uint64_t slab_bytes, FunctionRef<bool()> go_on,
+                                      FunctionRef<TimePoint()> new_lease_end) {
+  if (is_probe()) return invalid(fmt::format("{} is a probe, whose reservation stays as it is", name()));
+  return outside_lease([&] { return change_reservation(slab_bytes, go_on); }, new_lease_end);
+}
+
+Result<std::uint64_t> Session::outside_lease(FunctionRef<Result<std::uint64_t>()> make,
+                                             FunctionRef<TimePoint()> new_lease_end) {
   if (reserving_.exchange(true, std::memory_order_acq_rel))
     return Error(ErrorCode::kBusy, fmt::format("a reservation for {} is being made", name()));
-  auto reserved = take_reservations(store, card, reservation_terms(model_, limits_, asked), go_on);
+  auto reserved = make();
   extend_lease(new_lease_end());
   reserving_.store(false, std::memory_order_release);
   return reserved;
@@ -64,10 +76,34 @@ Result<std::uint64_t> Session::take_reservations(arena::SlabStore& store, arena:
     TERRACE_ASSIGN_OR_RETURN(taken.card, card->reserve({split.card, 0, 0}, wanted));
   }
   TERRACE_ASSIGN_OR_RETURN(taken.ram, store.reserve(split.ram, wanted));
+  taken.slabs = terms.slabs;
   const std::lock_guard lock(mutex_);
   if (closed_) return end_reason();
   reservations_ = std::move(taken);
-  return reservations_.ram->total_bytes() + (reservations_.card ? reservations_.card->total_bytes() : 0);
+  return reservations_.total_bytes();
+}
+
+Result<std::uint64_t> Session::change_reservation(std::uint64_t slab_bytes, FunctionRef<bool()> go_on) {
+  Reservations now;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return end_reason();
+    if (!reservations_.ram) return invalid(fmt::format("{} has no reservation to change", name()));
+    now = reservations_;
+  }
+  const std::uint64_t wanted = model_.stored_bytes(slab_bytes), before = now.ram->slab_bytes();
+  const std::uint64_t less = now.slabs - std::min(now.slabs, wanted), more = wanted - std::min(wanted, now.slabs);
+  if (more > ~before) return Error(ErrorCode::kOutOfMemory, "the share needs more than 2^64 bytes; lower it");
+  const std::uint64_t asked = before - std::min(before, less) + more;
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t after, now.ram->resize(asked, [&] { return !ended() && go_on(); }));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return end_reason();
+  if (reservations_.ram != now.ram) return invalid(fmt::format("{} has released what was to be changed", name()));
+  reservations_.slabs = now.slabs + after - before;
+  if (after > arena::round_to_pages(asked))
+    return Error(ErrorCode::kBusy, fmt::format("{} still holds slabs in {} bytes that it would give back; ask again",
+                                               name(), after - arena::round_to_pages(asked)));
+  return reservations_.total_bytes();
 }
 
 Status Session::release() {

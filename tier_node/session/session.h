@@ -70,6 +70,12 @@ class Session {
   // new_lease_end().
   Result<std::uint64_t> reserve(arena::SlabStore& store, arena::SlabStore* card, const arena::ReservationTerms& asked,
                                 FunctionRef<bool()> go_on, FunctionRef<TimePoint()> new_lease_end);
+  // What it reserved becomes room for `slab_bytes` of slabs, as the file has them: more than before for a further share
+  // (all or nothing, in RAM), or less. Windows and scratch stay as they are. Returns the bytes reserved. kBusy, beside
+  // what reserve() says: slabs lie in some of what is to be less; the rest of it was given back. kInvalidArgument: it
+  // has no reservation, or is a probe.
+  Result<std::uint64_t> resize(std::uint64_t slab_bytes, FunctionRef<bool()> go_on,
+                               FunctionRef<TimePoint()> new_lease_end);
   // From now on its slabs are made here (SlabLoader), at most kMaxProbeBytes of them may be reserved, and its lease
   // ends at `until` at the latest. kInvalidArgument: it has a reservation, or is a probe already; kPeerGone: it has
   // ended.
@@ -126,8 +132,10 @@ class Session {
  private:
   using ReservationRef = std::shared_ptr<arena::Reservation>;
   struct Reservations {
-    ReservationRef ram;   // null: nothing is reserved
-    ReservationRef card;  // null: nothing of it on the card
+    ReservationRef ram;       // null: nothing is reserved
+    ReservationRef card;      // null: nothing of it on the card
+    std::uint64_t slabs = 0;  // bytes of both that were asked for, with the store's rounding
+    std::uint64_t total_bytes() const { return ram->total_bytes() + (card ? card->total_bytes() : 0); }
   };
   void finish(Error reason, bool by_wish);
   Status check_share(const std::vector<ShareItem>& items) const;
@@ -136,6 +144,10 @@ class Session {
   Result<Reservations> reservations_for(std::uint64_t epoch) const;
   Result<std::uint64_t> take_reservations(arena::SlabStore& store, arena::SlabStore* card,
                                           const arena::ReservationTerms& terms, FunctionRef<bool()> go_on);
+  Result<std::uint64_t> change_reservation(std::uint64_t slab_bytes, FunctionRef<bool()> go_on);
+  // A lease does not run while `make`, one at a time, makes or changes the reservation.
+  Result<std::uint64_t> outside_lease(FunctionRef<Result<std::uint64_t>()> make,
+                                      FunctionRef<TimePoint()> new_lease_end);
   // [items] 1: to lie on the card. What this session holds stays where it is.
   std::vector<std::uint8_t> choose_levels(const std::vector<ShareItem>& items, const Reservations& reservations) const;
   // Those of the slabs that are there, each at its level.

@@ -200,6 +200,10 @@ Result<std::uint64_t> SessionTable::reserve(Session& session, const arena::Reser
                          [this] { return options_.clock() + options_.lease; });
 }
 
+Result<std::uint64_t> SessionTable::resize(Session& session, std::uint64_t slab_bytes, FunctionRef<bool()> go_on) {
+  return session.resize(slab_bytes, go_on, [this] { return options_.clock() + options_.lease; });
+}
+
 // Under the table's lock, so that of two calls at one time one is refused; a session's lock is taken inside it nowhere
 // the other way round.
 Status SessionTable::begin_probe(std::uint64_t id) {

@@ -96,6 +96,8 @@ class SessionTable {
   Status heartbeat(std::uint64_t id);
   // Session::reserve() from this node's store; a whole lease begins at its end.
   Result<std::uint64_t> reserve(Session& session, const arena::ReservationTerms& asked, FunctionRef<bool()> go_on);
+  // Session::resize(), likewise.
+  Result<std::uint64_t> resize(Session& session, std::uint64_t slab_bytes, FunctionRef<bool()> go_on);
   // Makes an open session a probe for max_probe_time at the most. kBusy: another one is open; else as find() and
   // Session::begin_probe().
   Status begin_probe(std::uint64_t id);

@@ -308,5 +308,50 @@ TEST(SlabStore, ManyThreads_ShareAndFree) {
   EXPECT_EQ(store.usage().used, 0u);
 }
 
+// ---- a reservation that grows and shrinks
+
+TEST(SlabStore, ReservationMadeLarger_TakesMoreSlabsOfTheBudget) {
+  SlabStore store({10 * kPageBytes, {}});
+  const auto reservation = store.reserve({2 * kPageBytes, kPageBytes, kPageBytes}, kGoOn);
+  ASSERT_TRUE(reservation.ok());
+  const SlabRef first = put(**reservation, 1, std::byte{1});
+  EXPECT_FALSE((*reservation)->allocate(id_of(2), kSizes).ok());
+  const auto larger = (*reservation)->resize(3 * kPageBytes + 1, kGoOn);
+  ASSERT_TRUE(larger.ok()) << larger.error().text();
+  EXPECT_EQ(*larger, 4 * kPageBytes);
+  EXPECT_EQ(store.usage().reserved, 6 * kPageBytes);
+  EXPECT_EQ((*reservation)->total_bytes(), 6 * kPageBytes);
+  const SlabRef second = put(**reservation, 2, std::byte{2});
+  EXPECT_EQ(*first->gate(), std::byte{1}) << "what was there stays where it is";
+}
+
+TEST(SlabStore, ReservationMadeLargerThanTheBudget_RefusedAndNothingChanged) {
+  SlabStore store({8 * kPageBytes, {}});
+  const auto reservation = reserve(store, 4 * kPageBytes);
+  const auto other = reserve(store, 2 * kPageBytes);
+  const auto refused = reservation->resize(7 * kPageBytes, kGoOn);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(store.usage().reserved, 6 * kPageBytes);
+  EXPECT_EQ(reservation->slab_bytes(), 4 * kPageBytes);
+  EXPECT_FALSE(reservation->resize(~std::uint64_t{0}, kGoOn).ok());
+  EXPECT_FALSE(reservation->resize(5 * kPageBytes, [] { return false; }).ok()) << "nobody waits for it";
+  EXPECT_EQ(store.usage().reserved, 6 * kPageBytes);
+}
+
+TEST(SlabStore, ReservationMadeSmaller_GivesBackWhatNoSlabLiesIn) {
+  SlabStore store({8 * kPageBytes, {}});
+  const auto reservation = reserve(store, 8 * kPageBytes);
+  SlabRef first = put(*reservation, 1, std::byte{1});
+  const SlabRef second = put(*reservation, 2, std::byte{2});
+  EXPECT_EQ(*reservation->resize(2 * kPageBytes, kGoOn), 4 * kPageBytes) << "two slabs stay";
+  first.reset();
+  EXPECT_EQ(*reservation->resize(2 * kPageBytes, kGoOn), 2 * kPageBytes);
+  EXPECT_EQ(store.usage().reserved, 2 * kPageBytes);
+  store.reclaim();
+  EXPECT_EQ(*second->gate(), std::byte{2});
+  EXPECT_NE(reserve(store, 6 * kPageBytes), nullptr) << "for somebody else";
+}
+
 }  // namespace
 }  // namespace terrace::arena

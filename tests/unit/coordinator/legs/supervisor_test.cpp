@@ -70,6 +70,13 @@ class World {
       world_.note([&] { world_.forgotten[at_].push_back(epoch); });
       return {};
     }
+    Status take_further(const OwnerTable&, std::size_t, std::stop_token, std::uint64_t&) override {
+      return Error(ErrorCode::kInternal, "asked by the hook alone");
+    }
+    Status give_back(const OwnerTable& owners, std::size_t leg) override {
+      world_.note([&] { world_.given_back[at_].push_back(owners.n_slabs(leg)); });
+      return {};
+    }
     void abandon() override {
       world_.note([this] { ++world_.abandoned[at_]; });
     }
@@ -81,7 +88,8 @@ class World {
     const std::uint16_t at_;
   };
 
-  explicit World(bool without_box1 = false, milliseconds look = kSupervisorLook) {
+  explicit World(bool without_box1 = false, milliseconds look = kSupervisorLook, bool nodes_have_room = false)
+      : nodes_have_room_(nodes_have_room) {
     for (std::uint16_t leg = 0; leg < kNames.size(); ++leg)
       board.entry(kNames[leg], leg == 0 ? LegKind::kHost : LegKind::kNode).set_experts(2);
     std::vector<Supervisor::Seat> seats = {
@@ -110,10 +118,16 @@ class World {
   }
 
   // Six experts, two a leg; a leg that is gone leaves its own to the host.
-  static OwnerTable table(std::vector<std::uint8_t> gone, std::uint64_t epoch) {
+  static OwnerTable table(
+      std::vector<std::uint8_t> gone, std::uint64_t epoch,
+      HoldsSlab holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; }) {
     std::vector<std::uint16_t> owners = {0, 0, 1, 1, 2, 2};
-    for (std::uint16_t& owner : owners)
-      if (gone[owner] != 0) owner = 0;
+    for (std::uint16_t expert = 0; expert < owners.size(); ++expert) {
+      if (gone[owners[expert]] == 0) continue;
+      owners[expert] = 0;
+      for (const std::uint16_t leg : {kBox1, kBox2})
+        if (gone[leg] == 0 && holds(leg, 0, expert)) owners[expert] = leg;
+    }
     return {epoch, kNames, 1, 6, std::move(owners)};
   }
 
@@ -162,6 +176,10 @@ class World {
   std::map<std::uint16_t, int> ended, abandoned;
   std::map<std::uint16_t, std::vector<std::uint64_t>> acknowledged, forgotten;
   std::set<std::uint16_t> lease_lost, deaf;
+  // Where nodes have room for all: what becomes of one further share after the other; none left: it is taken.
+  std::deque<Attempt> further;
+  std::vector<std::uint16_t> inherited;  // the nodes asked
+  std::map<std::uint16_t, std::vector<std::uint64_t>> given_back;
   std::vector<std::string> lines;
   bool let_go = false;
   std::unique_ptr<Supervisor> supervisor;
@@ -173,9 +191,15 @@ class World {
       note([&] { published.push_back(std::move(epoch)); });
     };
     hooks.take_retired = [this] { return look([this] { return std::exchange(retired_, {}); }); };
-    hooks.replan = [](std::span<const std::uint8_t> gone, std::uint64_t epoch) {
-      return table({gone.begin(), gone.end()}, epoch);
+    hooks.replan = [](std::span<const std::uint8_t> gone, std::uint64_t epoch, HoldsSlab holds) {
+      return table({gone.begin(), gone.end()}, epoch, holds);
     };
+    if (nodes_have_room_)
+      hooks.bequeath = [](std::span<const std::uint8_t> gone, std::uint64_t epoch, HoldsSlab) {
+        return table({gone.begin(), gone.end()}, epoch, [](std::size_t, std::uint32_t, std::uint16_t) { return true; });
+      };
+    hooks.take_further = [this](const FurtherShare& share, const std::stop_token& stop, std::uint64_t& bytes_sent,
+                                bool& wrong) { return take_further(share, stop, bytes_sent, wrong); };
     hooks.host = [](const OwnerTable&) { return std::make_shared<IdleLeg>("host", LegKind::kHost); };
     hooks.open = [this](std::size_t leg, const OwnerTable&, const std::stop_token& stop, bool& wrong) {
       return open(static_cast<std::uint16_t>(leg), stop, wrong);
@@ -184,25 +208,43 @@ class World {
     return hooks;
   }
 
-  Result<OpenedMember> open(std::uint16_t leg, const std::stop_token& stop, bool& wrong) {
+  // What becomes of it, once it has.
+  Status outcome(std::deque<Attempt>& of, const std::stop_token& stop, bool& wrong) {
     Attempt attempt;
     note([&] {
-      tried.push_back(leg);
-      lease_lost.erase(leg);
-      if (attempts[leg].empty()) return;
-      attempt = attempts[leg].front();
-      attempts[leg].pop_front();
+      if (of.empty()) return;
+      attempt = of.front();
+      of.pop_front();
     });
     if (attempt.until_stopped) {
       const std::stop_callback stopped(stop, [this] { note([] {}); });
       if (!until([&] { return stop.stop_requested() || let_go; })) return Error(ErrorCode::kInternal, "never stopped");
     }
     wrong = attempt.wrong;
-    if (attempt.error) return *attempt.error;
+    return attempt.error ? Status(*attempt.error) : Status();
+  }
+
+  Status take_further(const FurtherShare& share, const std::stop_token& stop, std::uint64_t& bytes_sent, bool& wrong) {
+    note([&] { inherited.push_back(static_cast<std::uint16_t>(share.leg)); });
+    bytes_sent = 1000;
+    TERRACE_RETURN_IF_ERROR(outcome(further, stop, wrong));
+    if (stop.stop_requested()) return Error(ErrorCode::kPeerGone, "given up");
+    return {};
+  }
+
+  Result<OpenedMember> open(std::uint16_t leg, const std::stop_token& stop, bool& wrong) {
+    std::deque<Attempt>* of = nullptr;
+    note([&] {
+      tried.push_back(leg);
+      lease_lost.erase(leg);
+      of = &attempts[leg];
+    });
+    TERRACE_RETURN_IF_ERROR(outcome(*of, stop, wrong));
     const auto session = std::make_shared<Session>(*this, leg);
     return OpenedMember{session, {session, &session->leg()}};
   }
 
+  const bool nodes_have_room_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<const Epoch>> retired_;
@@ -425,6 +467,128 @@ TEST(Supervisor, LossToldByAStepOfAnOlderEpoch_DoesNotEndTheNewSession) {
   world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
   world.retire(2);
   EXPECT_TRUE(world.until([&] { return world.published.back()->owners.n_slabs(kBox1) == 0; }));
+}
+
+// ---- heirs ----------------------------------------------------------------------------------------------------------
+
+// Box1 is lost for as long as the test likes, box2 has room for what it owned.
+class SupervisorHeirs : public testing::Test {
+ protected:
+  SupervisorHeirs() {
+    world_.note([&] { world_.attempts[kBox1] = {{.until_stopped = true}}; });
+  }
+  [[nodiscard]] bool until_told(const std::string& part) {
+    return world_.until([&] {
+      return std::ranges::any_of(world_.lines,
+                                 [&](const std::string& line) { return line.find(part) != std::string::npos; });
+    });
+  }
+  std::uint64_t owned_now(std::size_t leg) {
+    return world_.look([&] { return world_.published.back()->owners.n_slabs(leg); });
+  }
+  World world_{false, kSupervisorLook, true};
+};
+
+TEST_F(SupervisorHeirs, NodeLost_TheHostHasItsExpertsAtOnceAndTheSurvivorOnceTheyHaveMoved) {
+  world_.note([&] { world_.further = {{.until_stopped = true}}; });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until_published(2));
+  EXPECT_EQ(world_.epoch(1).owners.n_slabs(0), 4u);
+  EXPECT_EQ(world_.epoch(1).acknowledged[kBox2], 1u);
+  ASSERT_TRUE(world_.until([&] { return world_.inherited.size() == 1; }));
+  EXPECT_EQ(world_.look([&] { return world_.published.size(); }), 2u) << "it does not own them before it has them";
+  world_.note([&] { world_.let_go = true; });  // box1 comes back as well; whichever is first
+  ASSERT_TRUE(world_.until_published(3));
+}
+
+TEST_F(SupervisorHeirs, ShareTaken_TheNextEpochNamesItsNumberAndTheOldOneIsForgotten) {
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until_published(3));
+  const Epoch moved = world_.epoch(2);
+  EXPECT_EQ(moved.owners.n_slabs(kBox2), 4u);
+  EXPECT_EQ(moved.owners.n_slabs(0), 2u);
+  EXPECT_GT(moved.acknowledged[kBox2], 1u);
+  EXPECT_TRUE(until_told("box2:9000: has taken over 2 experts of lost nodes in "));
+  EXPECT_EQ(world_.told(kBox2).counters.weight_bytes_sent, 1000u);
+  EXPECT_EQ(world_.told(kBox2).experts, 4u);
+  world_.retire(2);
+  EXPECT_TRUE(world_.until([&] { return world_.forgotten[kBox2] == std::vector<std::uint64_t>{1}; }));
+}
+
+TEST_F(SupervisorHeirs, SurvivorRefuses_TheHostKeepsThemAndItIsToldOnce) {
+  world_.note([&] { world_.further = {{Error(ErrorCode::kOutOfMemory, "box2:9000: share needs 2G")}}; });
+  world_.lose(kBox1);
+  ASSERT_TRUE(until_told("box2:9000: share needs 2G; it takes over no lost node's experts, they stay here"));
+  ASSERT_TRUE(world_.until([&] { return world_.given_back[kBox2] == std::vector<std::uint64_t>{2}; }))
+      << "what was reserved for them is given back";
+  EXPECT_EQ(owned_now(0), 4u);
+  EXPECT_EQ(world_.look([&] { return world_.published.size(); }), 2u);
+  EXPECT_EQ(world_.look([&] { return world_.inherited.size(); }), 1u) << "it is not asked again and again";
+  EXPECT_TRUE(world_.look([&] { return world_.forgotten[kBox2].size() == 1; })) << "the epoch that it was to have";
+}
+
+TEST_F(SupervisorHeirs, SurvivorFailsTheCanary_IsWrongAndOut) {
+  world_.note(
+      [&] { world_.further = {{.error = Error(ErrorCode::kRefused, "box2:9000: other bits"), .wrong = true}}; });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until_published(3));
+  EXPECT_EQ(owned_now(0), 6u);
+  EXPECT_EQ(world_.told(kBox2).state, LegState::kWrong);
+}
+
+TEST_F(SupervisorHeirs, SurvivorLostWhileItInherits_TheHostHasAll) {
+  world_.note([&] {
+    world_.further = {{.error = Error(ErrorCode::kPeerGone, "box2:9000: cut"), .until_stopped = true}};
+    world_.attempts[kBox2] = {{.until_stopped = true}};
+  });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until([&] { return world_.inherited.size() == 1; }));
+  world_.lose(kBox2);
+  ASSERT_TRUE(world_.until([&] { return world_.published.back()->owners.n_slabs(0) == 6; }));
+  EXPECT_EQ(world_.look([&] { return world_.abandoned[kBox2]; }), 1);
+  world_.note([&] { world_.let_go = true; });  // and both come back
+  ASSERT_TRUE(world_.until([&] {
+    const OwnerTable& owners = world_.published.back()->owners;
+    return owners.n_slabs(0) == 2 && owners.n_slabs(kBox1) == 2 && owners.n_slabs(kBox2) == 2;
+  }));
+}
+
+TEST_F(SupervisorHeirs, LostNodeIsBack_ItsHeirGivesUpWhatItTookAndTheMemory) {
+  world_.lose(kBox1);
+  ASSERT_TRUE(until_told("has taken over"));
+  world_.note([&] { world_.let_go = true; });
+  ASSERT_TRUE(until_told("box1:9000: back after "));
+  EXPECT_EQ(owned_now(kBox1), 2u);
+  EXPECT_EQ(owned_now(kBox2), 2u);
+  ASSERT_TRUE(world_.until([&] { return world_.acknowledged[kBox2].size() == 1; })) << "an epoch without them";
+  ASSERT_TRUE(
+      world_.until([&] { return world_.published.back()->acknowledged[kBox2] == world_.acknowledged[kBox2].front(); }));
+  EXPECT_TRUE(world_.look([&] { return world_.given_back[kBox2].empty(); })) << "steps may still use it";
+  world_.retire(world_.look([&] { return world_.published.size(); }) - 1);
+  EXPECT_TRUE(world_.until([&] { return world_.given_back[kBox2] == std::vector<std::uint64_t>{2}; }));
+}
+
+TEST_F(SupervisorHeirs, LostNodeIsBackWhileItsHeirIsAtIt_TheHeirIsStopped) {
+  world_.note([&] {
+    world_.attempts[kBox1] = {};
+    world_.further = {{.until_stopped = true}};
+  });
+  world_.lose(kBox1);
+  ASSERT_TRUE(until_told("box1:9000: back after "));
+  if (world_.look([&] { return world_.inherited.empty(); })) return;  // back before anybody was asked
+  ASSERT_TRUE(world_.until([&] { return !world_.given_back[kBox2].empty(); }));
+  EXPECT_EQ(owned_now(kBox2), 2u);
+  EXPECT_FALSE(world_.look([&] {
+    return std::ranges::any_of(world_.lines, [](const std::string& line) { return line.starts_with("box2"); });
+  })) << "nothing has failed";
+}
+
+TEST_F(SupervisorHeirs, StoppedWhileAShareMoves_Ends) {
+  world_.note([&] { world_.further = {{.until_stopped = true}}; });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until([&] { return world_.inherited.size() == 1; }));
+  world_.supervisor->stop();
+  EXPECT_EQ(world_.look([&] { return world_.published.size(); }), 2u);
 }
 
 TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {

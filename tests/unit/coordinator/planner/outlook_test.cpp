@@ -55,6 +55,26 @@ TEST_F(OutlookTest, NodesThatPay_AreFasterWith) {
   }
 }
 
+TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved) {
+  measured_.legs[2].weights_per_second = 500;
+  OutlookInput asked = input();
+  // b takes one of a's two, the other stays with the host, which has room for it.
+  asked.inherited = {{{{2, 1, 1000}}, {{2, 1, 3}}}, {{}, {{2, 2, 2}}}};
+  const Outlook outlook = make_outlook(asked);
+  const Loss& a = outlook.losses[0];
+  ASSERT_EQ(a.heirs.size(), 1u);
+  EXPECT_NEAR(a.move_seconds, 2, 1e-9);
+  EXPECT_NEAR(a.moved.tokens_per_second, 1 / 3e-3, 1e-6);    // 3 and 3
+  EXPECT_NEAR(a.settled.tokens_per_second, 1 / 4e-3, 1e-6);  // 4 and 2
+  EXPECT_TRUE(outlook.losses[1].heirs.empty());
+  const auto json = prediction_json(asked, outlook, "2026-03-14T15:09:26Z");
+  EXPECT_EQ(json["lost"][0]["heirs"][0]["node"], "b:1");
+  EXPECT_EQ(json["lost"][0]["bytes_to_move"], 1000);
+  EXPECT_EQ(json["lost"][0]["seconds_to_move"], 2);
+  EXPECT_NEAR(json["lost"][0]["decode_moved"]["tokens_per_second"].get<double>(), 1 / 3e-3, 1e-6);
+  EXPECT_TRUE(json["lost"][1]["decode_moved"].is_null());
+}
+
 TEST_F(OutlookTest, ASlowLink_DoesNotPay) {
   measured_.legs[1].round_trip = 50e-3;
   const Outlook outlook = make_outlook(input());

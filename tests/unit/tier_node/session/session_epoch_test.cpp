@@ -64,6 +64,45 @@ TEST_F(SessionTest, ThirdEpochWithNewSlabs_BusyUntilTheOldestIsForgotten) {
   assign(session, 3, {{0, 2}});
 }
 
+// ---- a further share
+
+TEST_F(SessionTest, FurtherShareWithRoomMade_LivesBesideTheFirst_AndTheRoomIsGivenBackOnceItIsForgotten) {
+  const SessionRef session = reserved(2);
+  assign(session, 1, {{0, 0}, {0, 1}});
+  const std::uint64_t before = store_.usage().reserved;
+  const std::vector<ShareItem> both = {{0, 0}, {0, 1}, {1, 2}};
+  EXPECT_EQ(session->begin_assign(2, both).error().code(), ErrorCode::kOutOfMemory);
+  must(table_->resize(*session, 3 * model_.manifest.slab_bytes(0), test::kGoOn));
+  assign(session, 2, both);
+  EXPECT_TRUE(must(session->find_epoch(2))->holds(1, 2));
+  EXPECT_TRUE(must(session->find_epoch(1))->holds(0, 0));
+  must(session->forget(1));
+  const auto too_early = table_->resize(*session, 2 * model_.manifest.slab_bytes(0), test::kGoOn);
+  ASSERT_FALSE(too_early.ok());
+  EXPECT_EQ(too_early.error().code(), ErrorCode::kBusy);
+  assign(session, 3, {{0, 0}, {0, 1}});
+  must(session->forget(2));
+  must(table_->resize(*session, 2 * model_.manifest.slab_bytes(0), test::kGoOn));
+  EXPECT_EQ(store_.usage().reserved, before);
+  EXPECT_TRUE(must(session->find_epoch(3))->holds(0, 1));
+}
+
+TEST_F(SessionTest, MoreRoomThanThereIs_RefusedAndTheSessionGoesOn) {
+  const SessionRef session = reserved(2);
+  assign(session, 1, {{0, 0}});
+  const std::uint64_t before = store_.usage().reserved;
+  const auto refused = table_->resize(*session, store_.usage().budget, test::kGoOn);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(store_.usage().reserved, before);
+  EXPECT_EQ(table_->resize(*session, ~std::uint64_t{0}, test::kGoOn).error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_TRUE(must(session->find_epoch(1))->holds(0, 0));
+}
+
+TEST_F(SessionTest, RoomOfASessionThatHasNone_Refused) {
+  EXPECT_EQ(table_->resize(*open(), 1, test::kGoOn).error().code(), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(SessionTest, EpochsWithoutNewSlabs_AlwaysAccepted) {
   const SessionRef session = reserved(4);
   assign(session, 1, {{0, 0}, {0, 1}});

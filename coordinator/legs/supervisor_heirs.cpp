@@ -1,0 +1,195 @@
+// The part of the supervisor's worker that has nodes take over what others lost, and give it up again.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include "common/base/units.h"
+#include "coordinator/legs/supervisor.h"
+
+namespace terrace::legs {
+namespace {
+
+// A node that could not give up at once what it has too much is asked again so much later: batches may still use it.
+constexpr std::chrono::milliseconds kAskAgain{250};
+
+bool has_more(const OwnerTable& now, const OwnerTable& before, std::size_t leg) {
+  for (std::uint32_t layer = 0; layer < now.n_layers(); ++layer)
+    for (std::uint32_t expert = 0; expert < now.n_experts(); ++expert)
+      if (now.owners(layer)[expert] == leg && before.owners(layer)[expert] != leg) return true;
+  return false;
+}
+
+}  // namespace
+
+// ---- lost experts to nodes that have room --------------------------------------------------------------------------
+
+// One further share at a time, and nothing older there: a node lets two epochs live that brought slabs.
+bool Supervisor::may_inherit(std::size_t leg) const {
+  const Place& place = places_[leg];
+  return place.seat.member && !place.out && !place.inheriting && !place.has_surplus && place.numbers.size() == 1;
+}
+
+bool Supervisor::begin_bequests() {
+  if (!may_bequeath_ || !hooks_.bequeath || !bequests_.empty()) return false;
+  const OwnerTable now = replan(gone(), last_number_);
+  const OwnerTable then = hooks_.bequeath(
+      gone(), last_number_ + 1,
+      [this](std::size_t leg, std::uint32_t layer, std::uint16_t expert) { return holds(leg, layer, expert); });
+  std::vector<std::size_t> heirs;
+  for (std::size_t i = 1; i < places_.size(); ++i)
+    if (has_more(then, now, i)) heirs.push_back(i);
+  if (!std::ranges::all_of(heirs, [this](std::size_t leg) { return may_inherit(leg); })) return false;
+  may_bequeath_ = false;
+  if (heirs.empty()) return false;
+  last_number_ = then.epoch();
+  for (const std::size_t leg : heirs) begin_bequest({leg, places_[leg].seat.member, now, then});
+  return true;
+}
+
+void Supervisor::begin_bequest(FurtherShare share) {
+  const std::size_t leg = share.leg;
+  Bequest& bequest = bequests_.emplace_back(std::move(share));
+  try {
+    bequest.thread = std::thread([this, &bequest] { bequeath(bequest); });
+    places_[leg].inheriting = true;
+  } catch (const std::system_error&) {  // no thread: it is the host's on
+    bequests_.pop_back();
+  }
+}
+
+void Supervisor::bequeath(Bequest& bequest) {
+  std::uint64_t sent = 0;
+  bool wrong = false;
+  Status taken;
+  try {
+    taken = hooks_.take_further(bequest.share, bequest.stop.get_token(), sent, wrong);
+  } catch (const std::exception& thrown) {  // no memory: out of a thread's function it would end us
+    taken = Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", places_[bequest.share.leg].seat.name, thrown.what()));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    bequest.bytes_sent = sent;
+    bequest.wrong = wrong;
+    bequest.taken.emplace(std::move(taken));
+  }
+  changed_.notify_all();
+}
+
+void Supervisor::stop_bequests() {
+  for (Bequest& bequest : bequests_) bequest.stop.request_stop();
+}
+
+bool Supervisor::finish_bequest(std::unique_lock<std::mutex>& lock) {
+  const auto ended = std::ranges::find_if(bequests_, [](const Bequest& bequest) { return bequest.taken.has_value(); });
+  if (ended == bequests_.end()) return false;
+  Bequest bequest = std::move(*ended);
+  bequests_.erase(ended);
+  lock.unlock();
+  bequest.thread.join();
+  // What it has of a share that it is not given is forgotten; a node that never had the epoch says so.
+  if (!bequest.taken->ok()) (void)bequest.share.member->forget(bequest.share.owners.epoch());
+  lock.lock();
+  Place& place = places_[bequest.share.leg];
+  place.inheriting = false;
+  place.entry->add(&LegCounters::weight_bytes_sent, bequest.bytes_sent);
+  if (stop_.stop_requested() || place.seat.member != bequest.share.member) return true;  // lost meanwhile
+  if (bequest.taken->ok())
+    own_further(bequest);
+  else
+    keep_with_host(bequest);
+  return true;
+}
+
+void Supervisor::own_further(Bequest& bequest) {
+  Place& place = places_[bequest.share.leg];
+  const std::uint64_t more =
+      bequest.share.owners.n_slabs(bequest.share.leg) - bequest.share.before.n_slabs(bequest.share.leg);
+  place.acknowledged = bequest.share.owners.epoch();
+  place.numbers.push_back(place.acknowledged);
+  place.further = std::move(bequest.share.owners);
+  place.told_inheritance.clear();
+  publish();
+  hooks_.tell(
+      fmt::format("{}: has taken over {} experts of lost nodes in {}, {} sent", place.seat.name, more,
+                  format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - bequest.begun)),
+                  format_size(bequest.bytes_sent)));
+}
+
+void Supervisor::keep_with_host(Bequest& bequest) {
+  Place& place = places_[bequest.share.leg];
+  place.has_surplus = true;
+  place.ask_again = Clock::now();
+  const Error& why = bequest.taken->error();
+  if (bequest.wrong) {  // the watcher takes it out
+    place.entry->set_state(LegState::kWrong, why.text());
+    place.entry->add(&LegCounters::wrongs, 1);
+    return;
+  }
+  if (bequest.stop.stop_requested()) return;  // by ourselves
+  if (std::exchange(place.told_inheritance, why.text()) != why.text())
+    hooks_.tell(fmt::format("{}; it takes over no lost node's experts, they stay here", why.text()));
+}
+
+// ---- and back ------------------------------------------------------------------------------------------------------
+
+// Of one node that holds what is another's again: an epoch without that.
+bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    if (!places_[i].further || places_[i].inheriting || Clock::now() < places_[i].ask_again) continue;
+    if (places_[i].further->n_slabs(i) == replan(gone(), last_number_).n_slabs(i)) continue;
+    const OwnerTable owners = replan(gone(), ++last_number_);
+    const std::shared_ptr<Member> member = places_[i].seat.member;
+    lock.unlock();
+    const Status knows = member->acknowledge(owners, i);
+    lock.lock();
+    Place& place = places_[i];
+    place.ask_again = Clock::now() + (knows.ok() ? std::chrono::milliseconds(0) : kAskAgain);
+    if (!knows.ok() || place.seat.member != member) return true;
+    place.acknowledged = owners.epoch();
+    place.numbers.push_back(owners.epoch());
+    const std::vector<std::uint8_t> nobody(places_.size(), 0);
+    const bool as_planned = owners.n_slabs(i) == replan(nobody, last_number_).n_slabs(i);
+    place.further = as_planned ? std::nullopt : std::optional(owners);
+    place.has_surplus = true;
+    publish();
+    return true;
+  }
+  return false;
+}
+
+// The memory of one node, once it has forgotten what lay there.
+bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    if (!places_[i].has_surplus || places_[i].inheriting || places_[i].numbers.size() != 1 ||
+        Clock::now() < places_[i].ask_again)
+      continue;
+    const OwnerTable owners = places_[i].further ? *places_[i].further : replan(gone(), last_number_);
+    const std::shared_ptr<Member> member = places_[i].seat.member;
+    if (!member) continue;
+    lock.unlock();
+    const Status given = member->give_back(owners, i);
+    lock.lock();
+    Place& place = places_[i];
+    if (place.seat.member != member) return true;
+    place.ask_again = Clock::now() + kAskAgain;
+    place.has_surplus = !given.ok() && given.error().code() == ErrorCode::kBusy;
+    return true;
+  }
+  return false;
+}
+
+std::optional<Supervisor::Clock::time_point> Supervisor::next_ask() const {
+  std::optional<Clock::time_point> next;
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    const Place& place = places_[i];
+    const bool waits = place.further || (place.has_surplus && place.numbers.size() == 1);
+    if (!waits || place.inheriting || place.ask_again <= Clock::now()) continue;
+    next = std::min(next.value_or(place.ask_again), place.ask_again);
+  }
+  return next;
+}
+
+}  // namespace terrace::legs
