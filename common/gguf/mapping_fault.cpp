@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -66,11 +67,15 @@ void say_file_at(std::uintptr_t address) {
   say("memory that is no file");
 }
 
-// SA_RESETHAND: the access is tried again when this returns, and ends the process.
+// Workers read one tensor side by side: the first that fails says so, and the others wait for the end.
 void on_bus_error(int, siginfo_t* info, void*) {
+  static std::atomic_flag taken;
+  while (taken.test_and_set()) ::pause();
   say_file_at(reinterpret_cast<std::uintptr_t>(info->si_addr));
   say(": cannot be read any more where it is mapped: it was cut short, or its disk fails; replace model files by "
       "rename\n");
+  ::signal(SIGBUS, SIG_DFL);
+  ::raise(SIGBUS);  // blocked here: comes when this returns
 }
 
 }  // namespace
@@ -78,7 +83,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
 void explain_mapping_faults() {
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
-  action.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
+  action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, nullptr);
 }
