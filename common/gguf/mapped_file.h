@@ -11,7 +11,7 @@
 namespace terrace::gguf {
 
 // Move-only; the bytes stay where they are when it moves. The mapping is as long as the file was at open: a file that
-// another program cuts short later can still end this process with SIGBUS, so model files are replaced by rename.
+// another program cuts short later still ends this process with SIGBUS (mapping_fault.h), so replace files by rename.
 class MappedFile {
  public:
   // kNotFound, kIo (the system's reason), kInvalidArgument (a folder, a pipe, a device). Errors name the file.

@@ -33,13 +33,23 @@ const TypeRow& row(ValueType type) {
   return kTypes[id];
 }
 
+// With what stands inside told from what stands around it.
+std::string quoted(std::string_view text) {
+  std::string inside;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') inside += '\\';
+    inside += c;
+  }
+  return '"' + escaped(inside) + '"';
+}
+
 std::string strings_text(const Value& array, std::uint64_t shown) {
   std::string out;
   ByteReader in(array.bytes);
   for (std::uint64_t i = 0; i < shown; ++i) {
     const auto length = in.read<std::uint64_t>("a string's length");
     const auto text = in.take(length.value(), "a string");
-    out += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", escaped(as_text(text.value())));
+    out += (i == 0 ? "" : ", ") + quoted(as_text(text.value()));
   }
   return out;
 }

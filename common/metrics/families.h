@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,5 +45,8 @@ std::string to_text(std::span<const Family> families);
 // What every program tells of itself, under the names that Prometheus's own libraries use: start, CPU seconds, resident
 // memory, open descriptors; and terrace_build_info. What the system does not say is left out.
 std::vector<Family> process_families();
+
+// When this process was started, in seconds since 1970, to a clock tick; nullopt where the system does not say.
+std::optional<double> process_start_seconds();
 
 }  // namespace terrace::metrics

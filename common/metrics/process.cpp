@@ -70,6 +70,13 @@ std::optional<double> open_descriptors() {
 
 }  // namespace
 
+std::optional<double> process_start_seconds() {
+  const auto times = read_stat();
+  const auto boot = boot_time();
+  if (!times || !boot) return std::nullopt;
+  return *boot + times->start_seconds;
+}
+
 std::vector<Family> process_families() {
   std::vector<Family> families;
   families.push_back({"terrace_build_info",
@@ -77,10 +84,9 @@ std::vector<Family> process_families() {
                       "Always 1; the label says which version runs.",
                       {{1, {{"version", std::string(version())}}, {}}}});
   const auto times = read_stat();
-  const auto boot = boot_time();
-  if (times && boot)
-    families.push_back(single("process_start_time_seconds", Kind::kGauge,
-                              "Start of the process, in seconds since 1970.", *boot + times->start_seconds));
+  if (const auto start = process_start_seconds())
+    families.push_back(
+        single("process_start_time_seconds", Kind::kGauge, "Start of the process, in seconds since 1970.", *start));
   if (times)
     families.push_back(single("process_cpu_seconds_total", Kind::kCounter,
                               "CPU time of all threads, user and system, in seconds.", times->cpu_seconds));

@@ -7,6 +7,7 @@
 #include "common/base/console.h"
 #include "common/base/suggestion.h"
 #include "common/base/version.h"
+#include "common/gguf/mapping_fault.h"
 #include "common/transport/link/link.h"
 #include "coordinator/app/command.h"
 
@@ -69,6 +70,7 @@ int finish(const Status& status) {
 int main(int argc, char** argv) {
   terrace::transport::return_signals();
   terrace::prepare_standard_streams();
+  terrace::gguf::explain_mapping_faults();
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.empty()) {
     terrace::app::print_help();

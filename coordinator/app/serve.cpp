@@ -102,8 +102,9 @@ Status serve_until_stopped(const ServeOptions& options, const Environment& envir
   TERRACE_ASSIGN_OR_RETURN(serve::http::ServerOptions http, server_options(options));
   http.error_reply = serve::error_reply;
   serve::HttpCounts counts;
-  http.on_served = [log, &counts](const serve::http::Served& served) {
-    serve::log_served(log, served);
+  serve::AccessLog access_log(log);
+  http.on_served = [&access_log, &counts](const serve::http::Served& served) {
+    access_log.add(served);
     counts.add(served);
   };
   http.log = log;

@@ -102,6 +102,9 @@ serve::http::Reply metrics_reply(const serve::Scheduler& scheduler, const serve:
   serve::http::Reply reply;
   reply.content_type = metrics::kTextType;
   reply.body = metrics::to_text(families);
+  // As llama-server's page has it: a scraper sees by it that counters began anew.
+  if (const auto start = metrics::process_start_seconds())
+    reply.headers.emplace_back("Process-Start-Time-Unix", fmt::format("{:.0f}", *start));
   return reply;
 }
 

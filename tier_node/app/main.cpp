@@ -10,6 +10,7 @@
 #include "common/base/environment.h"
 #include "common/base/program_options.h"
 #include "common/base/service_manager.h"
+#include "common/gguf/mapping_fault.h"
 #include "common/manifest/cache.h"
 #include "common/transport/link/link.h"
 #include "tier_node/app/node.h"
@@ -56,6 +57,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   terrace::transport::return_signals();
   terrace::prepare_standard_streams();
+  terrace::gguf::explain_mapping_faults();
   try {
     return run({argv + 1, argv + argc});
   } catch (const std::exception& error) {  // out of memory, or a library's own bug

@@ -169,11 +169,13 @@ Output AnswerBase::on_end(std::size_t index, const End& end) {
   return sent(std::move(out));
 }
 
-Output AnswerBase::on_error(std::size_t index, const Error& error) {
+Output AnswerBase::on_error(std::size_t index, const Error& error, const Timings& so_far) {
   if (finished_) return {};
   HttpError http = to_http(error);
-  http.retry = http.retry && choices_[index].ids.empty();  // never once work was done
-  http.undone = error.code() == ErrorCode::kRefused && nothing_made();
+  // A node may refuse a step, or be busy, when the prompt before it has long been computed.
+  const bool worked = so_far.prompt_n > 0;
+  http.retry = http.retry && !worked && choices_[index].ids.empty();  // never once work was done
+  http.undone = error.code() == ErrorCode::kRefused && !worked && nothing_made();
   return fail(http);
 }
 

@@ -44,7 +44,7 @@ class AnswerBase : public Answer {
   Output on_piece(std::size_t index, const Piece& piece, const Timings& so_far) final;
   Output on_restart(std::size_t index, const Error& why) final;
   Output on_end(std::size_t index, const End& end) final;
-  Output on_error(std::size_t index, const Error& error) final;
+  Output on_error(std::size_t index, const Error& error, const Timings& so_far) final;
   int status() const final { return status_; }
   std::string_view content_type() const final;
   std::optional<std::uint32_t> retry_after_s() const final { return retry_after_s_; }

@@ -39,6 +39,7 @@ void add_system(std::string text, Json& messages) {
 }
 
 std::optional<HttpError> read_anthropic(const Ask& ask, Json& messages) {
+  if (ask.messages->empty()) return bad_field("messages", "at least one message is required");
   if (ask.system != nullptr) {
     auto text = text_of(*ask.system, {"text"});
     if (!text.ok()) return bad_field("system", text.error());

@@ -54,8 +54,8 @@ class Answer {
   virtual Output on_restart(std::size_t index, const Error& why) = 0;
   virtual Output on_end(std::size_t index, const End& end) = 0;
   // Ends the whole answer, with the other requests of it (the caller cancels them). Before the first byte it is a plain
-  // HTTP error; later, an error event is the last of the stream. Also for an error of submit().
-  virtual Output on_error(std::size_t index, const Error& error) = 0;
+  // HTTP error; later, an error event is the last of the stream. Also for an error of submit(): `so_far` is then {}.
+  virtual Output on_error(std::size_t index, const Error& error, const Timings& so_far) = 0;
 
   // Status and type of the first bytes; they are settled when an Output first has bytes.
   virtual int status() const = 0;

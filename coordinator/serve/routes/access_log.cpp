@@ -17,6 +17,9 @@ LogLevel level_of(const http::Served& served) {
   return served.status >= 500 || !served.failure.empty() ? LogLevel::kError : LogLevel::kInfo;
 }
 
+// A connection too many is answered before anything of it is read; each other 503 has a method.
+bool is_refused_connection(const http::Served& served) { return served.status == 503 && served.method.empty(); }
+
 }  // namespace
 
 void log_served(const Logger& log, const http::Served& served) {
@@ -27,6 +30,22 @@ void log_served(const Logger& log, const http::Served& served) {
                          served.method.empty() ? "-" : served.method, served.path.empty() ? "-" : served.path,
                          served.status, served.took.count(), served.bytes_in, served.bytes_out,
                          served.complete ? "" : ", not complete", served.failure.empty() ? "" : ": ", served.failure));
+}
+
+void AccessLog::add(const http::Served& served, Clock::time_point now) {
+  if (!is_refused_connection(served)) return log_served(log_, served);
+  std::uint64_t n_unsaid = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (last_line_ && now - *last_line_ < kRefusalInterval) {
+      ++n_unsaid_;
+      return;
+    }
+    last_line_ = now;
+    n_unsaid = std::exchange(n_unsaid_, 0);
+  }
+  if (n_unsaid > 0) log_.warn("{} more connections were refused since the last line about one", n_unsaid);
+  log_served(log_, served);
 }
 
 }  // namespace terrace::serve

@@ -93,10 +93,10 @@ class PartListener final : public Listener {
     if (end.reason == EndReason::kStopping) run_->note(Error(ErrorCode::kRefused, "the server is stopping"));
     run_->on(index_, [&](api::Answer& answer) { return answer.on_end(index_, end); });
   }
-  void on_error(const Error& error, const Timings&) override {
+  void on_error(const Error& error, const Timings& so_far) override {
     run_->ended(index_);
     run_->note(error);
-    run_->on(index_, [&](api::Answer& answer) { return answer.on_error(index_, error); });
+    run_->on(index_, [&](api::Answer& answer) { return answer.on_error(index_, error, so_far); });
   }
 
  private:
@@ -113,7 +113,7 @@ void Run::start() {
     const auto id = scheduler_.submit(std::move(requests_[i]), std::make_shared<PartListener>(shared_from_this(), i));
     if (!id.ok()) {
       note(id.error());
-      on(i, [&](api::Answer& answer) { return answer.on_error(i, id.error()); });
+      on(i, [&](api::Answer& answer) { return answer.on_error(i, id.error(), {}); });
       return;  // those before it were cancelled by on()
     }
     std::vector<RequestId> cancelled;

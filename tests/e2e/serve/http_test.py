@@ -197,6 +197,8 @@ class Clients(unittest.TestCase):
         self.server.post("/completion", {"prompt": "Once", "n_predict": 3})
         _, text, headers = self.server.get("/metrics")
         self.assertTrue(headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+        started = re.search(r"(?m)^process_start_time_seconds (\S+)", text).group(1)
+        self.assertLessEqual(abs(float(started) - float(headers["Process-Start-Time-Unix"])), 1)
         self.assertRegex(text, r"(?m)^llamacpp:tokens_predicted_total [1-9]")
 
     def test_slots_are_refused_by_name_without_a_folder(self):

@@ -232,6 +232,18 @@ TEST(Writer, BadDeclarations_AreNamedAndLeaveNoFile) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+TEST(Value, TextOfStrings_TellsAQuoteInsideFromItsEnd) {
+  const test::TempDir dir;
+  auto writer = Writer::create(dir / "x.gguf");
+  ASSERT_TRUE(writer.ok());
+  const std::vector<std::string> values = {"a\", \"b", "\\", "c\n"};
+  writer->add_strings("names", values);
+  ASSERT_TRUE(writer->finish().ok());
+  const auto file = File::open(dir / "x.gguf");
+  ASSERT_TRUE(file.ok()) << file.error().text();
+  EXPECT_EQ(file->find("names")->text(), R"(["a\", \"b", "\\", "c\x0a"])");
+}
+
 TEST(Writer, FileSizeLimit_IsReportedWithTheReason) {
   const test::TempDir dir;
   auto writer = Writer::create(dir / "x.gguf");

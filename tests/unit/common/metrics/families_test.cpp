@@ -49,6 +49,9 @@ TEST(MetricFamilies, Process_TellsItsMemoryAndTime) {
     ASSERT_NE(found, families.end()) << name;
     ASSERT_EQ(found->samples.size(), found->name == "process_page_faults_total" ? 2u : 1u) << name;
     for (const Sample& sample : found->samples) EXPECT_GE(sample.value, 0) << name;
+    if (found->name == "process_start_time_seconds") {
+      EXPECT_EQ(process_start_seconds(), found->samples[0].value);
+    }
   }
 }
 

@@ -314,11 +314,24 @@ TEST_F(Answers, FullQueue_MayBeTriedAgainAndAStoppingServerNot) {
   for (const auto& [code, retry] : {std::pair{ErrorCode::kBusy, true}, {ErrorCode::kRefused, false}}) {
     ReadGeneration read = read_generation(Route::kCompletion, R"({"prompt":"hi"})", server_.context, "");
     ASSERT_TRUE(read.generation);
-    const Output output = read.generation->answer->on_error(0, Error(code, "no"));
+    const Output output = read.generation->answer->on_error(0, Error(code, "no"), {});
     EXPECT_TRUE(output.finished);
     EXPECT_EQ(read.generation->answer->status(), 503);
     EXPECT_EQ(read.generation->answer->retry_after_s().has_value(), retry);
     EXPECT_EQ(read.generation->answer->undone(), !retry);
+  }
+}
+
+TEST_F(Answers, StepRefusedBehindThePrompt_IsNothingToTryAgain) {
+  Timings so_far;
+  so_far.prompt_n = 2;
+  for (const ErrorCode code : {ErrorCode::kBusy, ErrorCode::kRefused}) {
+    ReadGeneration read = read_generation(Route::kCompletion, R"({"prompt":"hi"})", server_.context, "");
+    ASSERT_TRUE(read.generation);
+    EXPECT_TRUE(read.generation->answer->on_error(0, Error(code, "box1:9000: no"), so_far).finished);
+    EXPECT_EQ(read.generation->answer->status(), 503);
+    EXPECT_FALSE(read.generation->answer->retry_after_s());
+    EXPECT_FALSE(read.generation->answer->undone());  // with neither, the answer says x-should-retry: false
   }
 }
 

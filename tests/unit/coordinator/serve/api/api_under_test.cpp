@@ -71,7 +71,7 @@ class Player {
   void piece(std::size_t i, std::size_t n) {
     if (cancelled_[i]) return;
     if (n == script_.fail_after)
-      return take(i, answer_.on_error(i, Error(ErrorCode::kNotFinite, "row 7 is not finite")));
+      return take(i, answer_.on_error(i, Error(ErrorCode::kNotFinite, "row 7 is not finite"), {}));
     const std::string& text = script_.pieces[n];
     sampler::Logprobs logprobs{.chosen = {static_cast<unsigned char>(text[0]), -0.5}, .top = {}};
     logprobs.top = {logprobs.chosen, {'?', -1.5}};
@@ -84,7 +84,7 @@ class Player {
   void end(std::size_t i) {
     const std::size_t n = script_.pieces.size();
     if (script_.fail_after == n)
-      return take(i, answer_.on_error(i, Error(ErrorCode::kNotFinite, "row 7 is not finite")));
+      return take(i, answer_.on_error(i, Error(ErrorCode::kNotFinite, "row 7 is not finite"), {}));
     const EndReason reason = cancelled_[i] ? EndReason::kCancelled : script_.reason;
     take(i, answer_.on_end(i, {.reason = reason,
                                .stopping_word = script_.stopping_word,

@@ -306,6 +306,16 @@ TEST_F(FieldTable, RefusedField_IsNamedUnlessNull) {
   });
 }
 
+// The templates of other families' APIs may begin a talk by themselves; Anthropic's wants a message.
+TEST_F(FieldTable, NoMessageAtAll_IsNamedOnAnthropicsRoutes) {
+  const Json none{{"messages", Json::array()}};
+  for (const RouteBit route : {kOnMessages, kOnCountTokens}) {
+    const Outcome found = outcome(route, none, server_);
+    expect_names(found, route, "messages");
+    EXPECT_THAT(found.text, HasSubstr("invalid_request_error"));
+  }
+}
+
 TEST_F(FieldTable, UnknownField_IsNamedWithASuggestion) {
   for (const RouteCase& route : routes()) {
     Json with = route.body;

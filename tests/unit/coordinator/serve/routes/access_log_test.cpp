@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,30 @@ TEST(AccessLog, RequestThatFailed_IsAnErrorWithItsIdAndTheReason) {
   expect(503, "the queue is full", LogLevel::kWarn);
   served.path = "/health";
   expect(503, "Loading model", LogLevel::kDebug);
+}
+
+TEST(AccessLog, FloodOfRefusedConnections_IsALineAnInterval) {
+  std::vector<std::string> lines;
+  AccessLog log(
+      Logger::to_function(LogLevel::kInfo, [&](LogLevel, std::string_view text) { lines.emplace_back(text); }));
+  const http::Served refused{
+      .id = "req-1", .method = {}, .path = {}, .remote = "::1", .status = 503, .complete = true, .failure = "in use"};
+  const AccessLog::Clock::time_point begin{};
+  for (int i = 0; i < 1000; ++i) log.add(refused, begin + std::chrono::milliseconds(i));
+  ASSERT_EQ(lines.size(), 1U);
+  log.add(refused, begin + AccessLog::kRefusalInterval);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[1], "999 more connections were refused since the last line about one");
+  log.add(refused, begin + 2 * AccessLog::kRefusalInterval);
+  EXPECT_EQ(lines.size(), 4U);  // none between: nothing to count
+}
+
+TEST(AccessLog, RequestsThatFail_AreALineEachBesideAFlood) {
+  std::size_t n_lines = 0;
+  AccessLog log(Logger::to_function(LogLevel::kInfo, [&](LogLevel, std::string_view) { ++n_lines; }));
+  const http::Served full{.id = "r", .method = "POST", .path = "/completion", .remote = "::1", .status = 503};
+  for (int i = 0; i < 5; ++i) log.add(full, {});
+  EXPECT_EQ(n_lines, 5U);
 }
 
 }  // namespace

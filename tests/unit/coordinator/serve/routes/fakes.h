@@ -99,7 +99,7 @@ class FakeAnswer final : public api::Answer {
     if (output.finished && !stream_) output.bytes = kept_;
     return output;
   }
-  api::Output on_error(std::size_t, const Error& error) override {
+  api::Output on_error(std::size_t, const Error& error, const Timings&) override {
     if (failed_) return {};
     failed_ = true;
     if (!said_) error_status_ = error.code() == ErrorCode::kBusy ? 503 : 500;
