@@ -56,7 +56,7 @@ class Heirs : public testing::Test {
     expected.tokens.resize(n);
     expected.logits_xxh3.resize(n);
     std::thread other(std::forward<Do>(meanwhile));
-    const GateRun got = test::gate_run(*engine_, options({}).batch, kPrompt, n);
+    const GateRun got = test::gate_run(*engine_, app::prompt_rows(options({})), kPrompt, n);
     other.join();
     EXPECT_EQ(test::difference(expected, got), std::nullopt);
   }

@@ -18,8 +18,8 @@ class RecordedControl final : public legs::NodeControl {
 
   const std::string& address() const override { return address_; }
   Result<legs::NodeDescription> describe() override {
-    return legs::NodeDescription{"recorded", wire::kProtocolMin, wire::kProtocolMax, wire::kNumericsVersion, 7,
-                                 "scalar"};
+    return legs::NodeDescription{
+        "recorded", wire::kProtocolMin, wire::kProtocolMax, wire::kNumericsVersion, 7, "scalar", ""};
   }
   Result<legs::NodeStatus> status() override { return Error(ErrorCode::kUnsupported, "a recording has no status"); }
   Result<legs::NodeEstimate> estimate(const manifest::Manifest&, const wire::BatchLimits&, std::uint64_t,
