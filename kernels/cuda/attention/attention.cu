@@ -1,10 +1,11 @@
-// Which kernel computes the splits, for how many rows at a time, and what makes results of them.
+// The launches of attention, and what makes results of the splits.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
 
 #include "kernels/cuda/activations/quantize.cuh"
 #include "kernels/cuda/attention/partials.cuh"
+#include "kernels/cuda/attention/plan.h"
 #include "kernels/cuda/device/overlap.cuh"
 
 namespace terrace::kernels::cuda {
@@ -73,28 +74,6 @@ bool is_possible(const AttentionArgs& args) {
          args.scratch_bytes >= attention_scratch_bytes(1, args.n_heads, cache.value_dim, args.max_keys);
 }
 
-// How the splits of some rows are computed, and how many rows fit the scratch.
-struct Way {
-  bool prompt;  // prompt.cu; else splits.cu
-  bool whole;   // a thread block goes through all splits of its rows
-  std::uint32_t rows;
-};
-// Rows that share a stream share its keys in the prompt's kernel. With too few of them for the card each split of
-// theirs is a thread block's work, as it is for the other kernel.
-Way choose_way(const Stream& stream, const AttentionArgs& args) {
-  const std::uint64_t one = attention_scratch_bytes(1, args.n_heads, args.cache.value_dim, 1);
-  const std::uint64_t rows_whole = args.scratch_bytes / one, rows_by_splits = rows_whole / splits_of(args);
-  const std::uint32_t tile_rows = prompt_tile_rows(args);
-  Way way{};
-  way.prompt = tile_rows != 0 && args.n_rows >= kPromptFromTiles * tile_rows && !args.rows_are_alone;
-  const std::uint64_t thread_blocks =
-      way.prompt ? std::uint64_t{divide_up(args.n_rows, tile_rows)} * args.cache.n_kv_heads : 0;
-  way.whole = thread_blocks >= stream.card().multiprocessors * std::uint64_t{3} / 2;
-  way.rows =
-      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(way.whole ? rows_whole : rows_by_splits, 1, args.n_rows));
-  return way;
-}
-
 // `merge` launches what makes results of the partials of the rows from `first` on.
 template <class Merge>
 Status attend_and_merge(const Stream& stream, const AttentionArgs& all, Merge merge) {
@@ -104,7 +83,7 @@ Status attend_and_merge(const Stream& stream, const AttentionArgs& all, Merge me
                                                    {"V values", cache.value_dim},  {"keys at most", all.max_keys}};
   if (!is_possible(all)) return invalid_shape("attention", sizes);
   TERRACE_RETURN_IF_ERROR(before_launch(stream));
-  const Way way = choose_way(stream, all);
+  const AttentionWay way = choose_way(stream.card(), all);
   for (std::uint32_t first = 0; first < all.n_rows; first += way.rows) {
     AttentionArgs args = all;
     args.n_rows = std::min(way.rows, all.n_rows - first);
@@ -123,11 +102,6 @@ Status attend_and_merge(const Stream& stream, const AttentionArgs& all, Merge me
 }
 
 }  // namespace
-
-std::uint64_t attention_scratch_bytes(std::uint32_t n_rows, std::uint32_t n_heads, std::uint32_t value_dim,
-                                      std::uint32_t max_keys) {
-  return std::uint64_t{n_rows} * n_heads * divide_up(max_keys, kSplitPositions) * (value_dim + 2) * sizeof(float);
-}
 
 Status attend(const Stream& stream, const AttentionArgs& args) {
   return attend_and_merge(stream, args, [&](const AttentionArgs& part, std::uint32_t, std::uint32_t n_splits) {

@@ -55,11 +55,7 @@ struct Merged {
 // splits.cu: few rows, or heads of any size. Writes one partial for each split of a (row, head).
 void launch_splits(const Stream& stream, const AttentionArgs& args);
 
-// prompt.cu: many rows, and heads of 64 or 128 values.
-// Fewer tiles of rows are faster by launch_splits().
-inline constexpr std::uint32_t kPromptFromTiles = 4;
-// Rows that share a thread block, with all query heads of a KV head; 0: not a shape for this kernel.
-std::uint32_t prompt_tile_rows(const AttentionArgs& args);
+// prompt.cu: many rows, and heads of 64 or 128 values, on cards that have PromptShared for a thread block (plan.h).
 // How results lie in args.scratch: `whole`, one partial a (row, head), of all its splits merged; else one a split.
 void launch_prompt_splits(const Stream& stream, const AttentionArgs& args, bool whole);
 

@@ -7,28 +7,19 @@
 // at a time: the next part is on its way in registers while one is used. Two thread blocks share a multiprocessor: one
 // computes while the other waits at its barriers.
 #include "kernels/cuda/attention/partials.cuh"
+#include "kernels/cuda/attention/plan.h"
 #include "kernels/cuda/device/overlap.cuh"
 #include "kernels/cuda/lanes.cuh"
 
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kQueries = 64, kThreads = 256, kKeys = kSplitPositions;
-constexpr std::uint32_t kPart = 8192;   // values of K or V that lie in shared memory
-constexpr std::uint32_t kPStride = 68;  // floats between keys of p: neighbours lie in other banks
+constexpr std::uint32_t kQueries = kPromptQueries, kKeys = kPromptKeys, kPart = kPromptPart, kPStride = kPromptPStride;
+constexpr std::uint32_t kThreads = 256;
 constexpr std::uint32_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
 constexpr float kFirst = -1.0f, kNothing = -2.0f;  // instead of a factor, which is positive
 
-struct Shared {
-  float p[kKeys * kPStride];  // first the queries, [d, kQueries]
-  float part[kPart];
-  float maxima[4][kQueries];
-  float max[kQueries], sum[kQueries];  // of the splits so far
-  float split_max[kQueries], split_sum[kQueries];
-  float before[kQueries], other[kQueries];  // factors of the merge
-  std::uint32_t n_keys[kQueries];           // of the split
-  std::uint32_t blocks[kSplitBlocks];
-};
+using Shared = PromptShared;
 
 struct Eight {
   float v[8];
@@ -383,14 +374,6 @@ void launch(const Stream& stream, const AttentionArgs& args, bool whole) {
 }
 
 }  // namespace
-
-std::uint32_t prompt_tile_rows(const AttentionArgs& args) {
-  const KvCache& cache = args.cache;
-  const std::uint32_t shared_by = args.n_heads / cache.n_kv_heads;
-  const bool suits = cache.head_dim == cache.value_dim && (cache.head_dim == 64 || cache.head_dim == 128) &&
-                     args.q_stride % 4 == 0 && kQueries % shared_by == 0;
-  return suits ? kQueries / shared_by : 0;
-}
 
 void launch_prompt_splits(const Stream& stream, const AttentionArgs& args, bool whole) {
   const bool wide = args.cache.head_dim == 128;

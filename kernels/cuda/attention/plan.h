@@ -1,0 +1,42 @@
+// Which kernel computes attention's splits, for how many rows at a time, and what it needs of a card. Plain C++ from
+// shapes and limits alone, so it is tested without a card.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention.h"
+
+namespace terrace::kernels::cuda {
+
+// What prompt.cu holds for a thread block.
+inline constexpr std::uint32_t kPromptQueries = 64;  // rows times the query heads of a KV head
+inline constexpr std::uint32_t kPromptKeys = kSplitPositions;
+inline constexpr std::uint32_t kPromptPart = 8192;   // values of K or V that lie in shared memory
+inline constexpr std::uint32_t kPromptPStride = 68;  // floats between keys of p: neighbours lie in other banks
+struct PromptShared {
+  float p[kPromptKeys * kPromptPStride];  // first the queries, [d, kPromptQueries]
+  float part[kPromptPart];
+  float maxima[4][kPromptQueries];
+  float max[kPromptQueries], sum[kPromptQueries];  // of the splits so far
+  float split_max[kPromptQueries], split_sum[kPromptQueries];
+  float before[kPromptQueries], other[kPromptQueries];  // factors of the merge
+  std::uint32_t n_keys[kPromptQueries];                 // of the split
+  std::uint32_t blocks[kPromptKeys / kKvBlockPositions];
+};
+
+// Fewer tiles of rows are faster by splits.cu.
+inline constexpr std::uint32_t kPromptFromTiles = 4;
+// Rows that share a thread block of prompt.cu, with all query heads of a KV head; 0: not a shape for that kernel.
+std::uint32_t prompt_tile_rows(const AttentionArgs& args);
+
+struct AttentionWay {
+  bool prompt = false;     // prompt.cu; else splits.cu
+  bool whole = false;      // a thread block goes through all splits of its rows
+  std::uint32_t rows = 0;  // of a launch: as many as fit the scratch
+};
+// Rows that share a stream share its keys in the prompt's kernel. With too few of them for the card each split of
+// theirs is a thread block's work, as it is for the other kernel. A card without PromptShared for a thread block
+// (sm_86, sm_89, sm_120, sm_121: 99 KiB) has the other kernel for all rows.
+AttentionWay choose_way(const CardInfo& card, const AttentionArgs& args);
+
+}  // namespace terrace::kernels::cuda
