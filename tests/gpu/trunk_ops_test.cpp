@@ -402,6 +402,10 @@ TEST_F(CardTrunkOps, ChooseExperts_OfWhichSomeAreElsewhere_LeavesTheirPairsOut) 
     }
     EXPECT_EQ(grouped, here);
     EXPECT_LT(here, n_pairs);
+    const auto x_rows = download(args.x_rows, 2 * n_pairs);
+    EXPECT_EQ(static_cast<std::uint32_t>(std::ranges::count(x_rows, kPairElsewhere)), 2 * (n_pairs - here));
+    for (std::uint32_t i = 0; i < n_pairs; ++i)
+      EXPECT_TRUE(slots[i] < 0 || x_rows[static_cast<std::size_t>(slots[i])] == i / kTopK) << "pair " << i;
   }
 }
 
@@ -486,6 +490,29 @@ TEST_F(CardTrunkOps, ExpertRows_EqualsSiluAndQuantise) {
       ASSERT_OK(expert_rows(stream(), args));
       EXPECT_THAT(download(args.failures, 3), ElementsAre(kNoFailure, 6, kNoFailure));
     }
+  }
+}
+
+// Nobody wrote their values: NaN lies there, and no row fails. Few pairs and many, which different kernels take.
+TEST_F(CardTrunkOps, ExpertRows_OfPairsElsewhere_FailNoRow) {
+  constexpr std::uint32_t n = 256;
+  for (const std::uint32_t n_pairs : {4u, 300u}) {
+    auto values = random(n_pairs * n);
+    std::vector<std::uint32_t> rows(n_pairs, 1);
+    for (std::uint32_t pair = 0; pair < n_pairs; pair += 2) {
+      rows[pair] = kPairElsewhere;
+      std::fill_n(values.begin() + pair * n, n, kNaN);
+    }
+    ExpertRowsArgs args;
+    args.gate = args.up = upload(values);
+    args.n_pairs = n_pairs;
+    args.n = n;
+    const std::size_t apart = stride(ActivationClass::kA8x256, n);
+    args.out = {ActivationClass::kA8x256, zeros(n_pairs * apart), apart};
+    args.x_rows = upload(rows);
+    args.failures = no_failures(2);
+    ASSERT_OK(expert_rows(stream(), args));
+    EXPECT_THAT(download(args.failures, 2), Each(kNoFailure)) << n_pairs << " pairs";
   }
 }
 

@@ -18,6 +18,8 @@ __global__ void __launch_bounds__(kThreads) expert_rows_kernel(const ExpertRowsA
   let_next_begin();
   wait_for_previous();
   const std::uint32_t first = blockIdx.x * kThreads, i = first + threadIdx.x, pair = blockIdx.y;
+  const std::uint32_t row = args.x_rows[pair];
+  if (row == kPairElsewhere) return;
   bool finite = true;
   if (i < args.n) {
     const std::size_t at = std::size_t{pair} * args.n + i;
@@ -25,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) expert_rows_kernel(const ExpertRowsA
     finite = is_finite(values[threadIdx.x]);
   }
   finite = __syncthreads_and(finite) != 0;
-  if (!finite && threadIdx.x == 0) atomicMin(args.failures + args.x_rows[pair], args.code);
+  if (!finite && threadIdx.x == 0) atomicMin(args.failures + row, args.code);
   write_card_values(args.out.activation, values, first, min(kThreads, args.n - first),
                     args.out.rows + pair * args.out.stride, args.n);
 }
@@ -41,6 +43,8 @@ __global__ void __launch_bounds__(kThreads) many_expert_rows_kernel(const Expert
   const std::uint32_t number = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   const std::uint32_t pair = number / n_blocks, block = number % n_blocks;
   if (pair >= args.n_pairs) return;
+  const std::uint32_t row = args.x_rows[pair];
+  if (row == kPairElsewhere) return;
   const std::size_t at = std::size_t{pair} * args.n + block * S::kValues;
   float* const own = values[threadIdx.x / 32];
   bool finite = true;
@@ -53,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) many_expert_rows_kernel(const Expert
     finite = finite && is_finite(value.x) && is_finite(value.y) && is_finite(value.z) && is_finite(value.w);
     *reinterpret_cast<float4*>(own + i) = value;
   }
-  if (!__all_sync(~0u, finite) && lane == 0) atomicMin(args.failures + args.x_rows[pair], args.code);
+  if (!__all_sync(~0u, finite) && lane == 0) atomicMin(args.failures + row, args.code);
   write_card<S>(quantize<S>(own, lane, true), args.out.rows + pair * args.out.stride, args.n, block, lane, true);
 }
 

@@ -55,8 +55,9 @@ __device__ void sort_pairs(const ChooseArgs& args, std::uint32_t* shared) {
   __syncthreads();
   for (std::uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) {
     const std::uint32_t at = atomicAdd(next + args.ids[i], 1u);
-    args.x_rows[at] = args.x_rows[n_pairs + at] = i / args.top_k;
-    args.slots[i] = args.slabs[args.ids[i]].gate != nullptr ? static_cast<std::int32_t>(at) : -1;
+    const bool is_here = args.slabs[args.ids[i]].gate != nullptr;
+    args.x_rows[at] = args.x_rows[n_pairs + at] = is_here ? i / args.top_k : kPairElsewhere;
+    args.slots[i] = is_here ? static_cast<std::int32_t>(at) : -1;
   }
 }
 

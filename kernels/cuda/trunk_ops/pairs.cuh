@@ -102,7 +102,7 @@ __device__ __forceinline__ void pairs_of_one_row(const ChooseArgs& args, const s
     args.gate_up[k] = {slab.gate, k, count};
     args.gate_up[n + k] = {slab.up, n + k, count};
     args.down[k] = {slab.down, k, count};
-    args.x_rows[k] = args.x_rows[n + k] = 0;
+    args.x_rows[k] = args.x_rows[n + k] = count != 0 ? 0 : kPairElsewhere;
     args.slots[k] = count != 0 ? static_cast<std::int32_t>(k) : -1;
   }
 }

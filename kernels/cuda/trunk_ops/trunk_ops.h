@@ -82,6 +82,9 @@ struct HeadsArgs {
 inline constexpr std::uint32_t kMaxHeadValues = 1024;
 Status finish_heads(const Stream& stream, const HeadsArgs& args);
 
+// Instead of the row of a pair whose expert another leg has: nobody computes it here.
+inline constexpr std::uint32_t kPairElsewhere = ~0u;
+
 // Experts as they lie on the card.
 struct CardSlab {
   const std::byte* gate;
@@ -108,7 +111,7 @@ struct ChooseArgs {
   // those of the gates.
   GemvGroup* gate_up = nullptr;
   GemvGroup* down = nullptr;        // [n_groups]
-  std::uint32_t* x_rows = nullptr;  // [2 * n_rows * top_k]: row of each pair, twice
+  std::uint32_t* x_rows = nullptr;  // [2 * n_rows * top_k]: row of each pair, twice; kPairElsewhere: another leg's
   std::int32_t* slots = nullptr;    // [n_rows, top_k]: pair of each choice, or -1
 };
 inline constexpr std::uint32_t kMaxChosenExperts = 1024;
@@ -124,14 +127,14 @@ struct ResidualAndChoiceArgs {
 bool has_residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
 Status residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args);
 
-// Card rows of SILU(gate) * up.
+// Card rows of SILU(gate) * up. Pairs elsewhere are passed over: what lies there may be of any earlier step.
 struct ExpertRowsArgs {
   const float* gate = nullptr;  // [n_pairs, n]
   const float* up = nullptr;    // [n_pairs, n]
   std::uint32_t n_pairs = 0;
   std::uint32_t n = 0;
   CardRowsOut out;
-  const std::uint32_t* x_rows = nullptr;  // [n_pairs]: whose failure
+  const std::uint32_t* x_rows = nullptr;  // [n_pairs]: whose failure, or kPairElsewhere
   std::uint32_t code = 0;
   std::uint32_t* failures = nullptr;
 };
