@@ -18,7 +18,6 @@ namespace {
 
 // Streams that decode. More rows come in too many sizes, and their launches hide behind their kernels.
 constexpr std::uint32_t kMostReplayedRows = 16;
-constexpr std::size_t kMostReplays = 1024;
 constexpr std::uint32_t kMostPairs = 65535;
 constexpr std::size_t kFlagBytes = 64;
 // Looks at a flag between two looks at whether the card is still at work.
@@ -167,19 +166,21 @@ bool CudaTrunk::starts(const CardStepSize& size) const {
 
 Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums, FunctionRef<Status()> queue) {
   if (!is_replayed()) return queue();
-  const std::array<std::uint32_t, 7> key = {static_cast<std::uint32_t>(part),
-                                            layer,
-                                            add_sums ? 1u : 0u,
-                                            size_.n_rows,
-                                            size_.n_tables,
-                                            size_.n_wanted,
-                                            size_.most_keys};
-  const auto found = std::find_if(replays_.begin(), replays_.end(), [&](const Replay& r) { return r.key == key; });
-  if (found != replays_.end()) return found->graph.launch(stream_);
-  if (replays_.size() >= kMostReplays) return queue();
-  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, queue));
-  replays_.push_back({key, std::move(graph)});
-  return replays_.back().graph.launch(stream_);
+  const ReplayKey key = {static_cast<std::uint32_t>(part),
+                         layer,
+                         add_sums ? 1u : 0u,
+                         size_.n_rows,
+                         size_.n_tables,
+                         size_.n_wanted,
+                         size_.most_keys};
+  Graph* graph = replays_.find(key);
+  if (graph == nullptr) {
+    // Never queued as it is: beside legs the card waits for flags that this thread raises, and a launch waits where a
+    // thousand are pending. What add() may drop has ended: steps are waited for.
+    TERRACE_ASSIGN_OR_RETURN(Graph captured, Graph::capture(stream_, queue));
+    graph = &replays_.add(key, std::move(captured));
+  }
+  return graph->launch(stream_);
 }
 
 Status CudaTrunk::queue_input() {
@@ -293,8 +294,7 @@ Result<CardStepResult> CudaTrunk::run(std::span<const SlabView> slabs) {
   return result;
 }
 
-// ---- beside other legs
-// ------------------------------------------------------------------------------------------------
+// ---- beside other legs ----------------------------------------------------------------------------------------------
 
 std::uint32_t* CudaTrunk::flag(std::uint32_t layer, Flag which) const {
   const std::size_t line = 2 * std::size_t{layer} + (which == Flag::kSums ? 1 : 0);

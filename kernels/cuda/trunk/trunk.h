@@ -20,6 +20,7 @@
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
 #include "kernels/cuda/kv/kv.h"
 #include "kernels/cuda/trunk/plan.h"
+#include "kernels/cuda/trunk/replays.h"
 #include "kernels/cuda/trunk_ops/trunk_ops.h"
 
 namespace terrace::kernels::cuda {
@@ -61,10 +62,6 @@ class CudaTrunk final : public CardTrunk {
   };
   // What a captured part depends on besides the sizes.
   enum class Part : std::uint8_t { kWhole, kBesideLegs, kAttention, kHead };
-  struct Replay {
-    std::array<std::uint32_t, 7> key;
-    Graph graph;
-  };
   struct Pinned {
     PinnedBuffer in, back, sums, flags;
   };
@@ -143,7 +140,8 @@ class CudaTrunk final : public CardTrunk {
 
   CardStepSize size_;
   StepLayout at_;
-  std::vector<Replay> replays_;
+  static constexpr std::size_t kMostReplays = 1024;
+  Replays<Graph> replays_{kMostReplays};
   const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
   bool is_started_ = false;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
+
+#include "kernels/cuda/trunk/replays.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -85,6 +88,28 @@ TEST(TrunkPlan, GraphsAreForFewDepths_AndNeverForLessThanAsked) {
     last = good_for;
   }
   EXPECT_EQ(depths, 6u) << "256, 512, 1024, 2048, 4096, all";
+}
+
+// A step is never without a graph, however many sizes have come up.
+TEST(TrunkReplays, BeyondTheMost_TheOneUnusedForLongestGoes) {
+  constexpr std::size_t kMost = 4;
+  Replays<std::unique_ptr<std::uint32_t>> replays(kMost);
+  const auto key = [](std::uint32_t rows) { return ReplayKey{0, 0, 0, rows, 1, 1, 256}; };
+  for (std::uint32_t rows = 0; rows < kMost; ++rows)
+    EXPECT_EQ(*replays.add(key(rows), std::make_unique<std::uint32_t>(rows)), rows);
+  ASSERT_NE(replays.find(key(0)), nullptr);  // so that 1 is the oldest
+  EXPECT_EQ(*replays.add(key(7), std::make_unique<std::uint32_t>(7u)), 7u);
+  EXPECT_EQ(replays.size(), kMost);
+  EXPECT_EQ(replays.find(key(1)), nullptr);
+  for (const std::uint32_t rows : {0u, 2u, 3u, 7u}) {
+    ASSERT_NE(replays.find(key(rows)), nullptr) << rows << " rows";
+    EXPECT_EQ(**replays.find(key(rows)), rows);
+  }
+  for (std::uint32_t rows = 100; rows < 200; ++rows) {
+    replays.add(key(rows), std::make_unique<std::uint32_t>(rows));
+    ASSERT_NE(replays.find(key(rows)), nullptr) << "what came last is there";
+  }
+  EXPECT_EQ(replays.size(), kMost);
 }
 
 }  // namespace

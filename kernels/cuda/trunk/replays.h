@@ -1,0 +1,50 @@
+// Captured parts of steps, found by what a part depends on: so many at most, the latest used of them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace terrace::kernels::cuda {
+
+using ReplayKey = std::array<std::uint32_t, 7>;
+
+// T: a graph. One owner thread.
+template <class T>
+class Replays {
+ public:
+  explicit Replays(std::size_t most) : most_(most) {}
+
+  // Null: there is none. Valid until add().
+  T* find(const ReplayKey& key) {
+    const auto found = std::ranges::find(all_, key, &Replay::key);
+    if (found == all_.end()) return nullptr;
+    found->used = ++uses_;
+    return &found->graph;
+  }
+  // In the place of the one that was not used for longest, where there are `most`: nothing of that one may run.
+  T& add(const ReplayKey& key, T graph) {
+    if (all_.size() >= most_) {
+      Replay& oldest = *std::ranges::min_element(all_, {}, &Replay::used);
+      oldest = {key, ++uses_, std::move(graph)};
+      return oldest.graph;
+    }
+    return all_.emplace_back(Replay{key, ++uses_, std::move(graph)}).graph;
+  }
+  std::size_t size() const { return all_.size(); }
+
+ private:
+  struct Replay {
+    ReplayKey key;
+    std::uint64_t used;
+    T graph;
+  };
+  const std::size_t most_;
+  std::uint64_t uses_ = 0;
+  std::vector<Replay> all_;
+};
+
+}  // namespace terrace::kernels::cuda
