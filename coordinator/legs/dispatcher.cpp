@@ -136,6 +136,7 @@ void Dispatcher::find_card() {
   }
   if (n_cards != 1 || !holds_what_it_owns(*card_)) card_.reset();
   all_on_card_ = card_ && n_owners == 1;
+  launches_on_card_ = n_cards > 0 && !card_;
 }
 
 // A card may still have in its memory what another leg owns in this epoch.

@@ -65,6 +65,7 @@ class Dispatcher final : public RoutedExperts {
   bool computes_elsewhere() const override { return has_nodes_; }
   std::span<const kernels::SlabView> slabs_on_card() override;
   std::span<const kernels::SlabView> part_on_card() override;
+  bool launches_on_card() const override { return launches_on_card_; }
   void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows, std::uint64_t ns) override;
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;
@@ -192,6 +193,7 @@ class Dispatcher final : public RoutedExperts {
   bool has_nodes_ = false;              // that own experts
   std::optional<std::size_t> card_;     // the one card that owns experts, as a leg
   bool all_on_card_ = false;            // nobody else does
+  bool launches_on_card_ = false;       // a card owns experts as any leg does
   std::vector<std::uint8_t> row_seen_;  // scratch of leave_to_card()
   ExpertUse use_;
   std::vector<std::shared_ptr<RowMemory>> row_memories_;

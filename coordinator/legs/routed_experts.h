@@ -47,6 +47,9 @@ class RoutedExperts {
   // The same where others own experts too: null parts there. Rows may then be submitted without the card's pairs, which
   // count as computed. Empty where no card does, or where more than one card or another set of slabs is concerned.
   virtual std::span<const kernels::SlabView> part_on_card() { return {}; }
+  // Whether submit() may launch kernels on a card, for a leg there owns experts that are not in part_on_card(). Such a
+  // launch may wait until the card has ended what it is at, so nothing there may wait for submit() meanwhile.
+  virtual bool launches_on_card() const { return false; }
   // The choices [n_layers, n_rows, top_k] that were computed by slabs_on_card(), and the card's time for the whole
   // step.
   virtual void count_on_card(const std::uint16_t* /*experts*/, std::uint32_t /*n_rows*/, std::uint64_t /*ns*/) {}

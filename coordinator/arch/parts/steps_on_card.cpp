@@ -89,7 +89,8 @@ Result<kernels::CardStepResult> StepsOnCard::compute(std::span<const StepRow> ro
   const kernels::CardStepSize size = begin(rows);
   fill(rows, parts_.card->begin(size));
   const std::span<const kernels::SlabView> slabs = experts_.slabs_on_card();
-  if (!trace_ && slabs.empty() && parts_.card->starts(size)) return beside_legs(size.n_rows);
+  if (!trace_ && slabs.empty() && parts_.card->starts(size) && !experts_.launches_on_card())
+    return beside_legs(size.n_rows);
   if (slabs.empty() || trace_) return by_layers(size.n_rows);
   TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->run(slabs));
   experts_.count_on_card(result.experts, size.n_rows, result.compute_ns);
@@ -146,8 +147,7 @@ void StepsOnCard::fill_tables(std::span<const StepRow> rows, const kernels::Card
   }
 }
 
-// ---- beside other legs
-// ------------------------------------------------------------------------------------------------
+// ---- beside other legs ----------------------------------------------------------------------------------------------
 
 // The card goes through the whole step by itself; each layer of it waits for the sums of the other legs.
 Result<kernels::CardStepResult> StepsOnCard::beside_legs(std::uint32_t n_rows) {

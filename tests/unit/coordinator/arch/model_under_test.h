@@ -100,6 +100,8 @@ class Tap final : public legs::RoutedExperts {
   // Not empty: [n_layers, n_experts], those that the trunk's card computes beside the others; null parts elsewhere.
   std::vector<kernels::SlabView> part;
   std::span<const kernels::SlabView> part_on_card() override { return part; }
+  bool card_is_a_leg = false;  // it owns experts that it does not compute as a part of the step
+  bool launches_on_card() const override { return card_is_a_leg; }
 
   Status submit(const legs::RoutedRows& routed) override {
     last_priority_ = routed.priority;

@@ -154,6 +154,7 @@ TEST(CardLegTest, HostHoldsOneExpert_NoWholeStepThere_ButAPartOfIt) {
   EXPECT_TRUE(dispatcher.slabs_on_card().empty());
   const std::span<const kernels::SlabView> part = dispatcher.part_on_card();
   ASSERT_EQ(part.size(), std::size_t{model().n_layers()} * kExperts);
+  EXPECT_FALSE(dispatcher.launches_on_card());
   EXPECT_EQ(part[0].gate, nullptr);
   EXPECT_NE(part[1].gate, nullptr);
 }
@@ -197,6 +198,7 @@ TEST(CardLegTest, AnEpochInWhichTheCardOwnsLessThanItHolds_NothingForATrunkThere
   Dispatcher dispatcher(later, {&legs.host, legs.leg.get()}, model().kernels, kTopK, legs.serial, model().ops);
   dispatcher.begin_step();
   EXPECT_TRUE(dispatcher.part_on_card().empty());
+  EXPECT_TRUE(dispatcher.launches_on_card()) << "as any leg";
   EXPECT_TRUE(dispatcher.slabs_on_card().empty());
 }
 

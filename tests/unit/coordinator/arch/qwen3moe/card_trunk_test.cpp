@@ -78,6 +78,18 @@ TEST_P(TrunkOnCard, BesideOtherLegs_TokensAndLogitsOfTheCpu) {
   }
 }
 
+// A leg on the card launches kernels there: the card must not be in a step that waits for them.
+TEST_P(TrunkOnCard, WhereTheCardIsALegToo_StepsGoByLayers) {
+  ModelUnderTest here(path(), options(), serial_), there(path(), on_card(), serial_);
+  there.tap().card_is_a_leg = true;
+  Sequence expected(here.trunk()), sequence(there.trunk());
+  EXPECT_EQ(test::greedy(sequence, kPrompt, 7, 12).hashes, test::greedy(expected, kPrompt, 7, 12).hashes);
+  EXPECT_EQ(card_.trunk->started_steps, 0u);
+  there.tap().card_is_a_leg = false;  // the next epoch
+  Sequence(there.trunk()).feed(kPrompt, 7);
+  EXPECT_GT(card_.trunk->started_steps, 0u);
+}
+
 // Whatever layer's legs fail: the step ends with their error, the card's wait is ended, and the next step is right.
 TEST_P(TrunkOnCard, ALegThatFailsBesideTheCard_EndsTheStepAndTheCardsWait) {
   ModelUnderTest model(path(), on_card(), serial_);
