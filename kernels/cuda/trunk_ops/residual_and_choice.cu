@@ -7,7 +7,8 @@
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kOwnWeights = 8;  // of a thread, of the norm
+constexpr std::uint32_t kOwnWeights = 8;    // of a thread, of the norm
+constexpr std::uint32_t kStaticBytes = 16;  // of shared memory, beside Layout: shared_r
 
 // Shared memory of a thread block, offsets in bytes. The router's rows lie 64 bytes behind a multiple of 128 apart: the
 // two rows of a warp are then read from different banks.
@@ -120,7 +121,8 @@ bool has_residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& 
   return residual.n_rows == 1 && choice.n_rows == 1 && residual.rows == nullptr && residual.w != nullptr &&
          goes_in_clusters(stream, residual) && choice.n_experts % kClusterBlocks == 0 &&
          choice.n_experts <= kMaxChosenExperts && choice.top_k > 0 && choice.top_k <= choice.n_experts &&
-         lay_out(residual.n, choice.n_experts, choice.top_k).total <= stream.card().shared_bytes_per_block;
+         lay_out(residual.n, choice.n_experts, choice.top_k).total + kStaticBytes <=
+             stream.card().shared_bytes_per_block;
 }
 
 Status residual_and_choice(const Stream& stream, const ResidualAndChoiceArgs& args) {
