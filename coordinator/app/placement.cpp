@@ -67,6 +67,7 @@ arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::Mo
 struct TrunkPart {
   std::uint64_t bytes = 0;        // the first of its slab memory
   std::uint64_t cache_bytes = 0;  // of those
+  std::uint64_t pinned_bytes = 0;
   std::optional<Error> off_card;
 };
 
@@ -81,6 +82,7 @@ Result<TrunkPart> give_trunk(const gguf::File& file, kernels::ExpertCard& card, 
   if (on_card.ok()) {
     part.bytes = on_card->bytes;
     part.cache_bytes = on_card->cache_bytes;
+    part.pinned_bytes = on_card->pinned_bytes;
     options.on_card = on_card->limits;
   } else {
     part.off_card = on_card.error();
@@ -223,7 +225,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .sockets = options.sockets,
                            .link = transport::name(options.link.link),
                            .host = {}};
-  if (placement.card) input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes);
+  if (placement.card)
+    input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes, part.pinned_bytes);
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
   TERRACE_ASSIGN_OR_RETURN(placement.heirs, heir_terms(model, placement, stated));

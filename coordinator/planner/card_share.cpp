@@ -12,7 +12,8 @@
 
 namespace terrace::planner {
 
-CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes) {
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes,
+                   std::uint64_t trunk_pinned_bytes) {
   const kernels::CardFacts& facts = card.facts();
   CardInput input;
   input.name = legs::card_leg_name(facts.index);
@@ -21,7 +22,8 @@ CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, s
   input.slab_bytes = card.slab_memory().size();
   input.dense_bytes = dense_bytes;
   input.cache_bytes = cache_bytes;
-  input.staging_bytes = (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes);
+  input.staging_bytes =
+      (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes) + trunk_pinned_bytes;
   return input;
 }
 
@@ -44,6 +46,7 @@ Result<TrunkOnCard> trunk_on(const kernels::ExpertCard& card, const kernels::Car
   trunk.limits.max_kv_blocks = std::min(wanted, most) + options.max_streams;
   trunk.cache_bytes = trunk.limits.max_kv_blocks * block_bytes;
   TERRACE_ASSIGN_OR_RETURN(trunk.bytes, card.trunk_bytes(model, trunk.limits));
+  trunk.pinned_bytes = card.trunk_pinned_bytes(model, trunk.limits);
   if (trunk.bytes <= card.slab_memory().size() / 2) return trunk;
   return Error(
       ErrorCode::kOutOfMemory,

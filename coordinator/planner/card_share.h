@@ -26,13 +26,16 @@ struct CardInput {
   std::uint64_t cache_bytes = 0;    // of those, for keys and values; 0: they are not on the card
   std::uint64_t staging_bytes = 0;  // pinned host memory for it
 };
-CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes = 0);
+// trunk_pinned_bytes: of a trunk there.
+CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes = 0,
+                   std::uint64_t trunk_pinned_bytes = 0);
 
 // Where a card's trunk is to lie.
 struct TrunkOnCard {
   kernels::CardTrunkLimits limits;
-  std::uint64_t bytes = 0;        // of slab memory
-  std::uint64_t cache_bytes = 0;  // of those
+  std::uint64_t bytes = 0;         // of slab memory
+  std::uint64_t cache_bytes = 0;   // of those
+  std::uint64_t pinned_bytes = 0;  // of this machine's memory
 };
 // The whole trunk, if it leaves at least half of the slab memory to experts. Its cache holds what the streams ask for:
 // a context for each; where that is more than an eighth of the budget, so much, but never less than one context that

@@ -15,6 +15,8 @@ Result<std::uint64_t> ExpertCard::trunk_bytes(const CardTrunkModel&, const CardT
   return no_trunk(facts());
 }
 
+std::uint64_t ExpertCard::trunk_pinned_bytes(const CardTrunkModel&, const CardTrunkLimits&) const { return 0; }
+
 Result<std::unique_ptr<CardTrunk>> ExpertCard::make_trunk(CardTrunkModel, const CardTrunkLimits&, std::span<std::byte>,
                                                           const LoadProgress&) {
   return no_trunk(facts());

@@ -115,6 +115,8 @@ class ExpertCard {
   // What a trunk takes of slab memory: weights, cache, the values of a step. kUnsupported: this card computes no such
   // trunk; the text names what it has no kernel for.
   virtual Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const;
+  // Pinned host memory of such a trunk.
+  virtual std::uint64_t trunk_pinned_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const;
   // The trunk in trunk_bytes() of slab memory, its weights copied there; on_progress, where there is one, is told after
   // each matrix. kInternal: the card failed; names it.
   virtual Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,

@@ -127,6 +127,10 @@ Result<std::uint64_t> CudaCard::trunk_bytes(const CardTrunkModel& model, const C
   return cuda::trunk_bytes(model, limits);
 }
 
+std::uint64_t CudaCard::trunk_pinned_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const {
+  return lay_out_pinned(model, limits).bytes();
+}
+
 Result<std::unique_ptr<CardTrunk>> CudaCard::make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
                                                         std::span<std::byte> memory, const LoadProgress& on_progress) {
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<CudaWriter> writer, CudaWriter::make(*card_));

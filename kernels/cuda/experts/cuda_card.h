@@ -23,6 +23,7 @@ class CudaCard final : public ExpertCard {
   Result<std::unique_ptr<CardMultiplier>> make_multiplier() override;
   Result<std::unique_ptr<CardWriter>> make_writer() override;
   Result<std::uint64_t> trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const override;
+  std::uint64_t trunk_pinned_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits) const override;
   Result<std::unique_ptr<CardTrunk>> make_trunk(CardTrunkModel model, const CardTrunkLimits& limits,
                                                 std::span<std::byte> memory, const LoadProgress& on_progress) override;
 

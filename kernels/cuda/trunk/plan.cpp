@@ -141,6 +141,20 @@ std::uint64_t trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& li
   return lay_out_cache(model, limits, weights).end + lay_out_largest_step(model, limits).end;
 }
 
+TrunkPinned lay_out_pinned(const CardTrunkModel& model, const CardTrunkLimits& limits) {
+  const StepLayout most = lay_out_largest_step(model, limits);
+  const std::uint64_t row_values = std::uint64_t{limits.max_rows} * model.d_model;
+  const std::uint64_t logits = std::uint64_t{std::min(limits.max_rows, kHeadRows)} * model.vocabulary;
+  TrunkPinned at;
+  at.in = most.in_bytes;
+  at.back_rows = most.end - most.weights;
+  at.back_logits = at.back_rows + row_values * sizeof(float);
+  at.back = at.back_logits + logits * sizeof(float);
+  at.sums = row_values * sizeof(std::int64_t);
+  at.flags = 2 * model.layers.size() * kFlagBytes;
+  return at;
+}
+
 std::uint32_t keys_of_graph(std::uint32_t most_keys, std::uint32_t context) {
   const auto whole_blocks =
       static_cast<std::uint32_t>((context + kKvBlockPositions - 1) / kKvBlockPositions * kKvBlockPositions);

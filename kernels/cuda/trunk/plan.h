@@ -76,6 +76,19 @@ StepLayout lay_out_largest_step(const CardTrunkModel& model, const CardTrunkLimi
 // All of it: weights, cache, the largest step.
 std::uint64_t trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits);
 
+// Pinned host memory of a trunk: four buffers.
+inline constexpr std::uint64_t kFlagBytes = 64;  // a line of the cache to a flag
+struct TrunkPinned {
+  std::uint64_t in = 0;  // StepLayout::in_bytes
+  // What comes back: weights, failures and choices of a step, then rows [max_rows, d_model], then logits.
+  std::uint64_t back = 0, back_rows = 0, back_logits = 0;
+  std::uint64_t sums = 0;   // i64 [max_rows, d_model]
+  std::uint64_t flags = 0;  // two a layer
+
+  std::uint64_t bytes() const { return in + back + sums + flags; }
+};
+TrunkPinned lay_out_pinned(const CardTrunkModel& model, const CardTrunkLimits& limits);
+
 // Keys for which a captured step is good: graphs are captured for few depths.
 std::uint32_t keys_of_graph(std::uint32_t most_keys, std::uint32_t context);
 

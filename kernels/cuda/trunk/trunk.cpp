@@ -19,7 +19,6 @@ namespace {
 // Streams that decode. More rows come in too many sizes, and their launches hide behind their kernels.
 constexpr std::uint32_t kMostReplayedRows = 16;
 constexpr std::uint32_t kMostPairs = 65535;
-constexpr std::size_t kFlagBytes = 64;
 // Looks at a flag between two looks at whether the card is still at work.
 constexpr int kLooks = 4096;
 
@@ -66,17 +65,14 @@ Result<std::unique_ptr<CudaTrunk>> CudaTrunk::make(const Card& card, CardWriter&
                                                    const CardTrunkLimits& limits, std::span<std::byte> memory,
                                                    const LoadProgress& on_progress) {
   TERRACE_CHECK(trunk_bytes(model, limits) <= memory.size(), "card memory for the trunk");
-  const StepLayout most = lay_out_largest_step(model, limits);
+  const TrunkPinned at = lay_out_pinned(model, limits);
   TERRACE_ASSIGN_OR_RETURN(Stream stream, card.make_stream());
   TERRACE_ASSIGN_OR_RETURN(Event begin, card.make_event());
   TERRACE_ASSIGN_OR_RETURN(Event end, card.make_event());
-  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer in, card.make_pinned(most.in_bytes));
-  const std::uint64_t row_bytes = std::uint64_t{limits.max_rows} * model.d_model;
-  const std::uint64_t logits = std::uint64_t{std::min(limits.max_rows, kHeadRows)} * model.vocabulary;
-  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer back,
-                           card.make_pinned(most.end - most.weights + (row_bytes + logits) * sizeof(float)));
-  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer sums, card.make_pinned(row_bytes * sizeof(std::int64_t)));
-  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer flags, card.make_pinned(2 * model.layers.size() * kFlagBytes));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer in, card.make_pinned(at.in));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer back, card.make_pinned(at.back));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer sums, card.make_pinned(at.sums));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer flags, card.make_pinned(at.flags));
   std::memset(flags.data(), 0, flags.size());
   Pinned pinned{std::move(in), std::move(back), std::move(sums), std::move(flags)};
   std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(begin), std::move(end)},
@@ -94,15 +90,13 @@ CudaTrunk::CudaTrunk(Stream stream, Events events, Pinned pinned, CardTrunkModel
       limits_(limits),
       memory_(memory),
       weights_(lay_out_weights(model_, 0)),
-      cache_(lay_out_cache(model_, limits_, weights_.end)) {
+      cache_(lay_out_cache(model_, limits_, weights_.end)),
+      pinned_at_(lay_out_pinned(model_, limits_)) {
   const auto want = [this](TensorType type) { wants_[static_cast<std::size_t>(gemv_activation(type))] = true; };
   for (const CardTrunkLayer& layer : model_.layers)
     for (const TensorType type :
          {layer.q.type, layer.k.type, layer.v.type, layer.router.type, layer.experts.gate, layer.experts.up})
       want(type);
-  const StepLayout most = lay_out_largest_step(model_, limits_);
-  back_rows_ = most.end - most.weights;
-  back_logits_ = back_rows_ + std::uint64_t{limits_.max_rows} * model_.d_model * sizeof(float);
 }
 
 // A step that failed may still run.
@@ -237,7 +231,7 @@ Status CudaTrunk::queue_logits(std::uint32_t first, std::uint32_t n) {
   TERRACE_RETURN_IF_ERROR(multiply(model_.head, weights_.head, x, n, logits));
   TERRACE_RETURN_IF_ERROR(check_finite(
       stream_, {logits, n, model_.vocabulary, normed.rows, code(n_layers, CardFailure::kLogits), normed.failures}));
-  return stream_.copy_to_host(pinned_.back.data() + back_logits_, logits,
+  return stream_.copy_to_host(pinned_.back.data() + pinned_at_.back_logits, logits,
                               std::size_t{n} * model_.vocabulary * sizeof(float));
 }
 
@@ -247,8 +241,8 @@ Status CudaTrunk::finish_many_logits() {
     const std::uint32_t n = std::min(kHeadRows, size_.n_wanted - first);
     TERRACE_RETURN_IF_ERROR(queue_logits(first, n));
     TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-    std::memcpy(many_logits_.data() + std::size_t{first} * model_.vocabulary, pinned_.back.data() + back_logits_,
-                std::size_t{n} * model_.vocabulary * sizeof(float));
+    std::memcpy(many_logits_.data() + std::size_t{first} * model_.vocabulary,
+                pinned_.back.data() + pinned_at_.back_logits, std::size_t{n} * model_.vocabulary * sizeof(float));
   }
   return queue_failures();
 }
@@ -260,7 +254,8 @@ Result<CardStepResult> CudaTrunk::finish() {
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
   collect_failures();
   CardStepResult result;
-  result.logits = many ? many_logits_.data() : reinterpret_cast<const float*>(pinned_.back.data() + back_logits_);
+  result.logits =
+      many ? many_logits_.data() : reinterpret_cast<const float*>(pinned_.back.data() + pinned_at_.back_logits);
   result.experts = reinterpret_cast<const std::uint16_t*>(back(at_.ids));
   result.failures = failures_;
   return result;
@@ -312,7 +307,7 @@ Status CudaTrunk::queue_hand_over(std::uint32_t layer) {
   args.weights = step<float>(at_.weights);
   args.n_values = size_.n_rows * model_.d_model;
   args.n_choices = size_.n_rows * model_.top_k;
-  args.host_rows = reinterpret_cast<float*>(pinned_.back.data() + back_rows_);
+  args.host_rows = reinterpret_cast<float*>(pinned_.back.data() + pinned_at_.back_rows);
   args.host_ids = reinterpret_cast<std::uint16_t*>(back(ids_at(layer)));
   args.host_weights = reinterpret_cast<float*>(back(at_.weights));
   args.flag = {flag(layer, Flag::kRows), step<std::uint32_t>(at_.step)};
@@ -346,7 +341,7 @@ Status CudaTrunk::start(std::span<const SlabView> slabs) {
 }
 
 CardRoutedRows CudaTrunk::routed_rows(std::uint32_t layer) const {
-  return {reinterpret_cast<const float*>(pinned_.back.data() + back_rows_),
+  return {reinterpret_cast<const float*>(pinned_.back.data() + pinned_at_.back_rows),
           reinterpret_cast<const std::uint16_t*>(back(ids_at(layer))),
           reinterpret_cast<const float*>(back(at_.weights))};
 }
@@ -388,7 +383,8 @@ Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) 
     if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
     TERRACE_RETURN_IF_ERROR(queue_attention(layer, add_sums ? Pending::kSums : Pending::kNothing));
     TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, false));
-    TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(pinned_.back.data() + back_rows_, step<std::byte>(at_.h), row_bytes));
+    TERRACE_RETURN_IF_ERROR(
+        stream_.copy_to_host(pinned_.back.data() + pinned_at_.back_rows, step<std::byte>(at_.h), row_bytes));
     TERRACE_RETURN_IF_ERROR(
         stream_.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));
     return stream_.copy_to_host(back(ids), step<std::byte>(ids), n_choices * sizeof(std::uint16_t));
@@ -405,7 +401,7 @@ std::span<std::int64_t> CudaTrunk::sums() {
 Result<const float*> CudaTrunk::add_and_read(std::uint32_t layer) {
   TERRACE_RETURN_IF_ERROR(queue_sums());
   TERRACE_RETURN_IF_ERROR(norm(layer + 1, Pending::kSums, CardFailure::kNormedBeforeHead));
-  std::byte* const rows = pinned_.back.data() + back_rows_;
+  std::byte* const rows = pinned_.back.data() + pinned_at_.back_rows;
   TERRACE_RETURN_IF_ERROR(
       stream_.copy_to_host(rows, step<std::byte>(at_.x), std::size_t{size_.n_rows} * model_.d_model * sizeof(float)));
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());

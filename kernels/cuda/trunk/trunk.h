@@ -134,8 +134,7 @@ class CudaTrunk final : public CardTrunk {
   const std::span<std::byte> memory_;
   const TrunkWeights weights_;
   const TrunkCache cache_;
-  // In pinned memory: choices and failures, then rows, then logits.
-  std::uint64_t back_rows_ = 0, back_logits_ = 0;
+  const TrunkPinned pinned_at_;
   std::array<bool, kActivationClasses> wants_{};  // classes in which some matrix wants h
 
   CardStepSize size_;

@@ -161,6 +161,21 @@ TEST(TrunkOnCard, HoldsOneContextThatWasAskedFor_AndABlockForEachStream) {
   EXPECT_EQ(trunk->limits.max_rows, options.max_rows);
 }
 
+// Rows, logits and sums of a step lie in pinned memory, which is the host's.
+TEST(TrunkOnCard, ItsPinnedMemory_IsScratchOfTheHost) {
+  test::FakeCard card(std::uint64_t{64} << 20);
+  card.trunk_pins_a_row = 1000;
+  arch::TrunkOptions options;
+  options.max_rows = 4096;
+  const auto trunk = trunk_on(card, {}, info(), options);
+  ASSERT_TRUE(trunk.ok()) << trunk.error().text();
+  EXPECT_EQ(trunk->pinned_bytes, 4096u * 1000);
+  const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, slab(0), layers());
+  const std::uint64_t scratch = plan(owners, describe(card, 4096, 0)).legs[0].scratch_bytes;
+  EXPECT_EQ(plan(owners, describe(card, 4096, 0, trunk->pinned_bytes)).legs[0].scratch_bytes,
+            scratch + trunk->pinned_bytes);
+}
+
 TEST(TrunkOnCard, WithoutAContext_AnEighthOfTheBudget) {
   const test::FakeCard card(1 << 20);
   arch::TrunkOptions options;

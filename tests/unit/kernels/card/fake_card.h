@@ -47,6 +47,10 @@ class FakeCard final : public kernels::ExpertCard {
     if (model.head.type == no_kernel_for) return Error(ErrorCode::kUnsupported, "the fake card has no kernel for it");
     return trunk_takes + limits.max_kv_blocks;
   }
+  std::uint64_t trunk_pinned_bytes(const kernels::CardTrunkModel&,
+                                   const kernels::CardTrunkLimits& limits) const override {
+    return trunk_pins_a_row * limits.max_rows;
+  }
   Result<std::unique_ptr<kernels::CardTrunk>> make_trunk(kernels::CardTrunkModel model,
                                                          const kernels::CardTrunkLimits& limits, std::span<std::byte>,
                                                          const kernels::LoadProgress& on_progress) override {
@@ -63,7 +67,8 @@ class FakeCard final : public kernels::ExpertCard {
   std::uint64_t products = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t trunk_takes = 0;  // of slab memory, beside a byte for each block of its cache
-  FakeTrunk* trunk = nullptr;     // made last; the trunk's owner has it
+  std::uint64_t trunk_pins_a_row = 0;
+  FakeTrunk* trunk = nullptr;  // made last; the trunk's owner has it
 
  private:
   static constexpr std::size_t kAlignment = 4096;

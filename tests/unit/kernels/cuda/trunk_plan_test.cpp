@@ -78,6 +78,18 @@ TEST(TrunkPlan, WeightsCacheAndStepFillTheTrunk) {
   EXPECT_EQ(trunk_bytes(model(), limits()), cache.end + lay_out_largest_step(model(), limits()).end);
 }
 
+TEST(TrunkPlan, PinnedMemoryHoldsTheLargestStep) {
+  const StepLayout largest = lay_out_largest_step(model(), limits());
+  const TrunkPinned at = lay_out_pinned(model(), limits());
+  EXPECT_EQ(at.in, largest.in_bytes);
+  EXPECT_EQ(at.back_rows, largest.end - largest.weights);
+  EXPECT_EQ(at.back_logits - at.back_rows, std::uint64_t{512} * 2048 * sizeof(float));
+  EXPECT_EQ(at.back - at.back_logits, std::uint64_t{kHeadRows} * 151936 * sizeof(float));
+  EXPECT_EQ(at.sums, std::uint64_t{512} * 2048 * sizeof(std::int64_t));
+  EXPECT_EQ(at.flags, 2u * 2 * 64);
+  EXPECT_EQ(at.bytes(), at.in + at.back + at.sums + at.flags);
+}
+
 TEST(TrunkPlan, GraphsAreForFewDepths_AndNeverForLessThanAsked) {
   std::uint32_t depths = 0, last = 0;
   for (std::uint32_t keys = 1; keys <= 5000; ++keys) {
