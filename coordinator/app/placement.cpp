@@ -176,7 +176,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
     else if (kernels::goes_on_without(options.card, opened.error()))
       no_card = opened.error();
     else
-      return opened.error();
+      return kernels::no_card_error(opened.error());
   }
   legs::OwnerTable share = std::move(owners.table);
   legs::OwnerTable with_card = share;

@@ -39,6 +39,11 @@ bool goes_on_without(const CardRequest& request, const Error& why) {
   return request.optional && why.code() == ErrorCode::kUnsupported;
 }
 
+Error no_card_error(const Error& why) {
+  if (why.code() != ErrorCode::kUnsupported) return why;
+  return Error(why.code(), why.text() + "; leave out --gpu to compute on the CPU");
+}
+
 std::string without_card_text(const CardRequest& request, const Error& why) {
   return fmt::format("--gpu {}: {}; the CPU computes (--gpu-optional)", request.gpu.value_or(0), why.text());
 }

@@ -23,7 +23,9 @@ Status check(const CardRequest& request);
 // Whether a program goes on without the card that could not be opened: it was asked to, and this machine has no card,
 // no driver, or one that this build has no kernels for. A card that is too small or whose number is wrong is an error.
 bool goes_on_without(const CardRequest& request, const Error& why);
-// The line to tell then.
+// Otherwise the error with what to do about it: a program without a card is one without --gpu.
+Error no_card_error(const Error& why);
+// The line to tell where it goes on.
 std::string without_card_text(const CardRequest& request, const Error& why);
 
 // What of `ram`, a budget for this machine's memory, a card leaves: all of it, or where the card's memory is the

@@ -229,6 +229,7 @@ TEST(CliErrors, NoCardThatMayBeMissing_SaysSoAndTheCpuComputes) {
                              {program("terrace"), "generate", "-p", "x", "-n", "1", "--gpu", "0", "--gpu-optional"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.err.find("the CPU computes (--gpu-optional)\n"), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("leave out --gpu"), std::string::npos) << "it says what was done, not what to do: " << run.err;
 }
 
 // A place that takes no output, as the redirection of a shell line; /dev/full is a disk without room.

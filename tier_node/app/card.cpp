@@ -19,7 +19,7 @@ Result<NodeCard> open_card(const kernels::CardRequest& request, const Logger& lo
     log.warn("{}", kernels::without_card_text(request, opened.error()));
     return node;
   }
-  if (!opened.ok()) return opened.error();
+  if (!opened.ok()) return kernels::no_card_error(opened.error());
   node.card = std::move(*opened);
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*node.card));
   TERRACE_ASSIGN_OR_RETURN(node.memory, CardMemory::make(*node.card));

@@ -25,11 +25,6 @@ WorkspaceBytes workspace_of(const CardFacts& facts) {
           card_staging_bytes(facts.budget_bytes)};
 }
 
-Error with_advice(const Error& error) {
-  if (error.code() != ErrorCode::kUnsupported) return error;
-  return Error(error.code(), error.text() + "; leave out --gpu to compute on the CPU");
-}
-
 Result<std::uint64_t> default_budget(int index) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<CardInfo> cards, list_cards());
   if (static_cast<std::size_t>(index) >= cards.size()) return std::uint64_t{0};  // Card::open() says it
@@ -140,9 +135,8 @@ Result<std::unique_ptr<CardTrunk>> CudaCard::make_trunk(CardTrunkModel model, co
 }
 
 Result<std::unique_ptr<ExpertCard>> open_expert_card(std::uint32_t index, std::optional<std::uint64_t> budget_bytes) {
-  auto card = CudaCard::open(static_cast<int>(index), budget_bytes);
-  if (!card.ok()) return with_advice(card.error());
-  return std::unique_ptr<ExpertCard>(std::move(*card));
+  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<CudaCard> card, CudaCard::open(static_cast<int>(index), budget_bytes));
+  return std::unique_ptr<ExpertCard>(std::move(card));
 }
 
 }  // namespace terrace::kernels::cuda

@@ -13,7 +13,7 @@ namespace terrace::kernels::cuda {
 
 // Takes `budget_bytes` of card `index`, and of it two executors' workspaces; without a budget nine tenths of what is
 // free. kUnsupported: this build has no kernels for cards, or none for this one; no driver, or one that is too old.
-// kNotFound: no such card. kOutOfMemory: less is free, with the numbers. Each text says what to do.
+// kNotFound: no such card. kOutOfMemory: less is free, with the numbers.
 Result<std::unique_ptr<ExpertCard>> open_expert_card(std::uint32_t index, std::optional<std::uint64_t> budget_bytes);
 
 }  // namespace terrace::kernels::cuda

@@ -5,10 +5,9 @@
 namespace terrace::kernels::cuda {
 
 Result<std::unique_ptr<ExpertCard>> open_expert_card(std::uint32_t index, std::optional<std::uint64_t>) {
-  return Error(ErrorCode::kUnsupported,
-               fmt::format("card {}: this build has no kernels for cards; build it where nvcc 13 is (docs/hacking.md), "
-                           "or leave out --gpu to compute on the CPU",
-                           index));
+  return Error(
+      ErrorCode::kUnsupported,
+      fmt::format("card {}: this build has no kernels for cards; build it where nvcc 13 is (docs/hacking.md)", index));
 }
 
 }  // namespace terrace::kernels::cuda

@@ -24,5 +24,18 @@ TEST(RamBesideCard, CardThatTakesItAll_IsRefusedWithBothNumbers) {
   }
 }
 
+// One line says what to do, the other what was done: neither says both.
+TEST(CardOptions, WithoutACard_AdviceWhereItIsAnError_NoneWhereTheCpuComputes) {
+  const CardRequest request{.gpu = 3, .vram = {}, .optional = true};
+  const Error why(ErrorCode::kUnsupported, "card 3: no driver");
+  ASSERT_TRUE(goes_on_without(request, why));
+  EXPECT_EQ(without_card_text(request, why), "--gpu 3: card 3: no driver; the CPU computes (--gpu-optional)");
+  EXPECT_EQ(no_card_error(why).text(), "card 3: no driver; leave out --gpu to compute on the CPU");
+  EXPECT_EQ(no_card_error(why).code(), ErrorCode::kUnsupported);
+  const Error other(ErrorCode::kNotFound, "card 3: this machine has 1");
+  EXPECT_FALSE(goes_on_without(request, other));
+  EXPECT_EQ(no_card_error(other).text(), other.text());
+}
+
 }  // namespace
 }  // namespace terrace::kernels
