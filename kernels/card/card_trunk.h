@@ -2,14 +2,12 @@
 // expert lies there too, the experts: the operations of a step behind one interface. Nothing here needs CUDA or a card.
 //
 // A step is begin() and then one of three:
-//   run()      computes all of it;
-//   start()    begins all of it at once, where it can (starts()). For each layer the caller takes routed(), has the
-//   pairs
-//              of other legs computed while the card computes its own, puts their sums where sums() says and calls
-//              give_sums(); then finish(), or give_up() where the step goes no further;
-//   attention() layer by layer, each waited for: after it the caller has all of the layer's routed rows computed and
-//   puts
-//              the sums where sums() says; then head(). For traces, and for steps of many rows.
+//   run()        computes all of it;
+//   start()      begins all of it at once, where it can (starts()). For each layer the caller takes routed(), has the
+//                pairs of other legs computed while the card computes its own, puts their sums where sums() says and
+//                calls give_sums(); then finish(), or give_up() where the step goes no further;
+//   attention()  layer by layer, each waited for: after it the caller has all of the layer's routed rows computed and
+//                puts the sums where sums() says; then head(). For traces, and for steps of many rows.
 // Rows that are not finite fail alone and are told at the end.
 //
 // Bits     Those of the CPU's trunk (docs/numerics.md 8): every operation equals kernels/cpu/ops by ==, attention

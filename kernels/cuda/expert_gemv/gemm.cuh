@@ -1,9 +1,10 @@
 // Many rows of x and K-types: what a GEMV unpacks for each eight rows anew is unpacked once for `columns` of them.
 //
 // A warp takes 16 weight rows. It takes a block of 256 values apart in registers (planes.cuh) and multiplies it with
-// rows of x on the int8 tensor cores (eight at a time, or 64 together with the other warps on sm_90a, where that is
-// four times as fast); the block's chunk values are added to f32 sums that stay in registers, block after block: the
-// contract's order. Weights and rows of x arrive in shared memory one block ahead.
+// rows of x on the int8 tensor cores (eight at a time, or on sm_90a 32, together with the other warps of its warp
+// group: about as fast there, for the rest of the kernel is what takes time); the block's chunk values are added to f32
+// sums that stay in registers, block after block: the contract's order. Weights and rows of x arrive in shared memory
+// one block ahead.
 #pragma once
 
 #include "kernels/cuda/expert_gemv/gemm_plan.h"

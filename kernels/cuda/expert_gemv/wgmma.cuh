@@ -1,5 +1,5 @@
-// The tensor cores of sm_90a: 64 rows of weights from registers, 64 rows of x from shared memory, 32 values. The
-// results lie as those of eight mma.m16n8k32. Source: PTX ISA, wgmma.mma_async.
+// The tensor cores of sm_90a: 64 rows of weights from registers, kColumns (32) rows of x from shared memory, 32 values.
+// The results lie as those of four mma.m16n8k32. Source: PTX ISA, wgmma.mma_async.
 //
 // Works on its own from start() to wait(): until then nobody may touch its registers.
 #pragma once
