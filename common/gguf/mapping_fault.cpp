@@ -47,9 +47,10 @@ bool is_of(std::string_view line, std::uintptr_t address) {
 }
 
 // Lines longer than `line` are cut: a path has at most 4,095 bytes, and what stands before it 100.
-void say_file_at(std::uintptr_t address) {
+// False: nothing said, the address is of no file, or it cannot be told of which.
+bool say_file_at(std::uintptr_t address) {
   const int maps = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (maps < 0) return say("a mapped file");
+  if (maps < 0) return false;
   std::array<char, 512> piece;
   std::array<char, 4352> line;
   std::size_t length = 0;
@@ -62,18 +63,22 @@ void say_file_at(std::uintptr_t address) {
       const std::string_view whole(line.data(), length);
       length = 0;
       const std::size_t path = whole.find('/');
-      if (path != std::string_view::npos && is_of(whole, address)) return say(whole.substr(path));
+      if (path == std::string_view::npos || !is_of(whole, address)) continue;
+      say(whole.substr(path));
+      return true;
     }
-  say("memory that is no file");
+  return false;
 }
 
 // Workers read one tensor side by side: the first that fails says so, and the others wait for the end.
 void on_bus_error(int, siginfo_t* info, void*) {
   static std::atomic_flag taken;
   while (taken.test_and_set()) ::pause();
-  say_file_at(reinterpret_cast<std::uintptr_t>(info->si_addr));
-  say(": cannot be read any more where it is mapped: it was cut short, or its disk fails; replace model files by "
-      "rename\n");
+  if (say_file_at(reinterpret_cast<std::uintptr_t>(info->si_addr)))
+    say(": cannot be read any more where it is mapped: it was cut short, or its disk fails; replace model files by "
+        "rename\n");
+  else
+    say("a bus error outside of mapped files\n");
   ::signal(SIGBUS, SIG_DFL);
   ::raise(SIGBUS);  // blocked here: comes when this returns
 }

@@ -143,10 +143,14 @@ Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Pla
     terms.room[leg] = room - std::min(room, trial);
   }
   if (!stated) return terms;
-  for (const planner::StatedSpeed& speed : stated->speeds)
-    for (std::size_t leg = 0; leg < terms.expert_seconds.size(); ++leg)
-      if (placement.owners.leg_name(leg) == speed.leg) terms.expert_seconds[leg] = speed.expert_seconds;
-  return terms;
+  // Speeds of all nodes or of none: beside one that is told, a node without would look a million times slower.
+  planner::HeirTerms with_speeds = terms;
+  for (std::size_t leg = 1; leg <= placement.controls.size(); ++leg) {
+    const auto told = std::ranges::find(stated->speeds, placement.owners.leg_name(leg), &planner::StatedSpeed::leg);
+    if (told == stated->speeds.end()) return terms;
+    with_speeds.expert_seconds[leg] = told->expert_seconds;
+  }
+  return with_speeds;
 }
 
 }  // namespace

@@ -129,7 +129,6 @@ class NodeSession final : public Member {
                                           std::uint32_t socket_index = 0);
   std::vector<Lane*> weights_lanes() const;
   Status reserve(std::span<const LayerExperts> share);
-  // Returns the bytes sent.
   // stop: of a further share, between slabs; none: of the first one, which is sent as one. Adds to bytes_sent.
   Status assign(const OwnerTable& owners, std::span<const LayerExperts> share,
                 const std::optional<std::stop_token>& stop, std::uint64_t& bytes_sent,

@@ -2,7 +2,8 @@
 // machine's from then on. A step that needs one earlier reads it by itself, as ever; bits do not depend on it.
 //
 // Nothing is allocated: these are pages of the file, which the system takes back when it needs them. So it reads only
-// what the memory plan has room for; more would throw out what other steps need.
+// what the memory plan has room for; more would throw out what other steps need. Where the cache of keys and values is
+// taken as needed the room is that of both: a cache that grows later takes pages back, of these experts or of others.
 //
 // Threads  want() by one thread at a time, which it does not keep waiting; one of its own reads.
 #pragma once

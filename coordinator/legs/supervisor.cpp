@@ -273,6 +273,8 @@ void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::uniq
     if (i == leg || !member || owners.n_slabs(i) == 0) continue;
     // Its share is changing, or is another one than the plan's: it goes on with the number that it knows until then.
     if (places_[i].inheriting || places_[i].further) continue;
+    // Since the attempt began it has given up what it had inherited.
+    if (owners.n_slabs(i) != replan(gone(), last_number_).n_slabs(i)) continue;
     lock.unlock();
     const Status knows = member->acknowledge(owners, i);
     lock.lock();

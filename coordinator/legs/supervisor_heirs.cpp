@@ -95,11 +95,17 @@ bool Supervisor::finish_bequest(std::unique_lock<std::mutex>& lock) {
   Place& place = places_[bequest.share.leg];
   place.inheriting = false;
   place.entry->add(&LegCounters::weight_bytes_sent, bequest.bytes_sent);
-  if (stop_.stop_requested() || place.seat.member != bequest.share.member) return true;  // lost meanwhile
-  if (bequest.taken->ok())
-    own_further(bequest);
-  else
-    keep_with_host(bequest);
+  const bool lost_meanwhile = place.seat.member != bequest.share.member;
+  if (!stop_.stop_requested() && !lost_meanwhile) {
+    if (bequest.taken->ok())
+      own_further(bequest);
+    else
+      keep_with_host(bequest);
+  }
+  // Perhaps the last to hold the session, whose end takes a call to the node.
+  lock.unlock();
+  bequest.share.member.reset();
+  lock.lock();
   return true;
 }
 
@@ -123,10 +129,11 @@ void Supervisor::keep_with_host(Bequest& bequest) {
   place.has_surplus = true;
   place.ask_again = Clock::now();
   const Error& why = bequest.taken->error();
-  if (bequest.wrong) {  // the watcher takes it out
+  // Here and not by the watcher: its leg was tried beside the steps', so the next step would set it right on the board.
+  if (bequest.wrong) {
     place.entry->set_state(LegState::kWrong, why.text());
     place.entry->add(&LegCounters::wrongs, 1);
-    return;
+    return take_out(bequest.share.leg, LegState::kWrong);
   }
   if (bequest.stop.stop_requested()) return;  // by ourselves
   if (std::exchange(place.told_inheritance, why.text()) != why.text())
@@ -175,7 +182,9 @@ bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
     Place& place = places_[i];
     if (place.seat.member != member) return true;
     place.ask_again = Clock::now() + kAskAgain;
-    place.has_surplus = !given.ok() && given.error().code() == ErrorCode::kBusy;
+    const bool never =
+        !given.ok() && (given.error().code() == ErrorCode::kRefused || given.error().code() == ErrorCode::kNotFound);
+    place.has_surplus = !given.ok() && !never;
     return true;
   }
   return false;

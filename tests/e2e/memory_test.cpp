@@ -110,7 +110,7 @@ TEST_P(Memory, NodeWithEveryExpert_HoldsThemAsTheyLieInTheFile) {
   EXPECT_LE(memory.at("used").get<std::uint64_t>(), bytes_ + bytes_ / 16);
 #ifndef __SANITIZE_THREAD__  // it locks nothing, and says that it did
   // As it said at its start.
-  if (node.process().err().find("memory lock: all that sessions reserve\n") != std::string::npos)
+  if (node.process().err().find("memory lock: all experts\n") != std::string::npos)
     EXPECT_GE(memory.at("locked"), memory.at("used"));
   else
     EXPECT_NE(node.process().err().find("memory lock: as much as the limit of "), std::string::npos);

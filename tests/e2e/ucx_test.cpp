@@ -219,7 +219,7 @@ TEST(UcxRefusals, InterfaceBeyondLoopback_NeedsATrustedNetwork) {
 TEST(UcxRefusals, NodeOutsideTheTrustedNetwork_IsNamed) {
   const std::string lacks = lacking({"root", "netns", "mount"});
   if (!lacks.empty()) GTEST_SKIP() << lacks;
-  NodeProcess node;
+  NodeProcess node(kUcx);
   const Machine machine(3);
   const std::string net = machine.our_ipv4() + "/32";
   const Outcome run =

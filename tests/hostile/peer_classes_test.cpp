@@ -314,6 +314,13 @@ bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, 
       else
         access.SetUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
       return true;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (nth >= 2) return false;
+      if (add)
+        access.AddBool(&message, field, nth == 1);
+      else
+        access.SetBool(&message, field, nth == 1);
+      return true;
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string texts[] = {"", std::string(1, '\0'), path, "../.." + path, std::string(1 << 16, 'x')};
       if (nth >= std::size(texts)) return false;
@@ -433,6 +440,7 @@ TEST(PeerClass, P05_NoFieldOfACallIsCodeOrAPath) {
                                        "CpuStatus.why",
                                        "DescribeReply.capabilities",
                                        "DescribeReply.isa",
+                                       "DescribeReply.link",
                                        "DescribeReply.machine",
                                        "DescribeReply.version",
                                        "KernelsEntry.key",

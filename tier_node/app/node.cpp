@@ -95,10 +95,10 @@ Result<NodeInfo> describe(const Machine& machine, const kernels::Ops& ops, const
   return node;
 }
 
-// How much of what sessions reserve cannot be swapped out; `status` shows what is locked now.
+// How much of the experts that sessions reserve for cannot be swapped out; `status` shows what is locked now.
 void log_lock_limit(std::uint64_t limit, const Budget& budget, const Logger& log) {
   if (limit >= budget.bytes)
-    log.info("memory lock: all that sessions reserve");
+    log.info("memory lock: all experts");
   else
     log.info("memory lock: as much as the limit of {} allows, the rest may be swapped out (ulimit -l, LimitMEMLOCK=)",
              format_size(limit));

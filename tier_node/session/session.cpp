@@ -265,8 +265,17 @@ Result<std::shared_ptr<arena::HeldSlab>> Session::allocate_slab(const arena::Sla
 
 Status Session::forget(std::uint64_t epoch) {
   EpochRef forgotten;  // goes after the lock: its slabs take the store's, one by one
-  const std::lock_guard lock(mutex_);
-  TERRACE_ASSIGN_OR_RETURN(forgotten, epochs_.forget(epoch));
+  AssignmentRef abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_ && pending_->epoch() == epoch) {
+      abandoned = std::exchange(pending_, nullptr);
+    } else {
+      TERRACE_ASSIGN_OR_RETURN(forgotten, epochs_.forget(epoch));
+    }
+  }
+  if (abandoned)
+    abandoned->finish(Error(ErrorCode::kRefused, fmt::format("epoch {} was forgotten before it was ready", epoch)));
   return {};
 }
 

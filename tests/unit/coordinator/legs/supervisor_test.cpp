@@ -536,6 +536,25 @@ TEST_F(SupervisorHeirs, SurvivorFailsTheCanary_IsWrongAndOut) {
   EXPECT_EQ(world_.told(kBox2).state, LegState::kWrong);
 }
 
+// No step has the epoch in which it came back: what the board says of it is of the session before, and says nothing.
+TEST_F(SupervisorHeirs, SurvivorThatHasJustComeBackFailsTheCanary_IsWrongAndOutAllTheSame) {
+  world_.note([&] {
+    world_.further = {{.until_stopped = true}};  // box1, of what was box2's
+    world_.attempts[kBox2] = {{.until_stopped = true}};
+  });
+  world_.lose(kBox2);
+  ASSERT_TRUE(world_.until([&] { return world_.further.empty(); }));
+  world_.note([&] { world_.let_go = true; });
+  ASSERT_TRUE(until_told("box2:9000: back after "));
+  world_.note([&] {
+    world_.let_go = false;  // box1 stays away
+    world_.further = {{.error = Error(ErrorCode::kRefused, "box2:9000: other bits"), .wrong = true}};
+  });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until([&] { return world_.published.back()->owners.n_slabs(0) == 6; }));
+  EXPECT_EQ(world_.told(kBox2).state, LegState::kWrong);
+}
+
 TEST_F(SupervisorHeirs, SurvivorLostWhileItInherits_TheHostHasAll) {
   world_.note([&] {
     world_.further = {{.error = Error(ErrorCode::kPeerGone, "box2:9000: cut"), .until_stopped = true}};

@@ -151,6 +151,19 @@ TEST_F(SessionTest, ForgottenEpoch_StaleNamingBothAndItsSlabsAreFree) {
   EXPECT_EQ(session->forget(40).error().code(), ErrorCode::kStaleEpoch);
 }
 
+// Its coordinator has given it up; a loader that is still at it makes nothing live any more.
+TEST_F(SessionTest, ForgottenBeforeItsSlabsAreThere_NeverBecomesLive) {
+  const SessionRef session = reserved(4);
+  assign(session, 1, {{0, 0}});
+  const AssignmentRef given_up = must(session->begin_assign(2, {{0, 1}}));
+  must(session->forget(2));
+  EXPECT_TRUE(given_up->finished());
+  EXPECT_EQ(session->pending_assign(), nullptr);
+  session->finish_assign(given_up);
+  EXPECT_EQ(session->find_epoch(2).error().code(), ErrorCode::kStaleEpoch);
+  assign(session, 3, {{0, 2}});
+}
+
 TEST_F(SessionTest, ForgottenWhileABatchRuns_SlabsStayUntilItEnds) {
   const SessionRef session = reserved(1);
   assign(session, 1, {{0, 0}});
