@@ -167,7 +167,8 @@ TEST_P(DataServerWaiting, PiecesOfSlabsWait_PingsPassAllButOneATurn) {
   ASSERT_TRUE(recorder->finish().ok());
 
   int pieces = 0, pings = 0;
-  for (const transport::RecordedEntry& entry : test::must(transport::Recording::read(dir / "frames")).entries()) {
+  const transport::Recording recording = test::must(transport::Recording::read(dir / "frames"));
+  for (const transport::RecordedEntry& entry : recording.entries()) {
     if (entry.event != transport::RecordedEvent::kReceived) continue;
     const wire::FrameType type = test::must(wire::decode_frame(entry.frame)).header.type;
     pieces += type == wire::FrameType::kSlab && pings < kPings;
