@@ -103,12 +103,6 @@ std::vector<std::uint32_t> rows_to_try(const ModelOptions& options, const arch::
   return {most, kPromptRows};
 }
 
-bool is_all_on_card(const legs::OwnerTable& owners) {
-  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
-    if (!owners.experts(0, layer).empty()) return false;
-  return true;
-}
-
 Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
                                       std::size_t n_threads) {
   planner::HostInput host;
@@ -191,7 +185,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
       tried.max_rows = rows;
       TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *card, info, tried));
       with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - part.bytes, *kernels);
-      if (rows == prompt_rows(options) || (tried.on_card && is_all_on_card(with_card))) {
+      if (rows == prompt_rows(options) || (tried.on_card && with_card.n_slabs(0) == 0)) {
         trunk = tried;
         break;
       }

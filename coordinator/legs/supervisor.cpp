@@ -79,9 +79,7 @@ bool Supervisor::holds(std::size_t leg, std::uint32_t layer, std::uint16_t exper
 }
 
 OwnerTable Supervisor::replan(std::span<const std::uint8_t> gone, std::uint64_t epoch) const {
-  return hooks_.replan(gone, epoch, [this](std::size_t leg, std::uint32_t layer, std::uint16_t expert) {
-    return holds(leg, layer, expert);
-  });
+  return hooks_.replan(gone, epoch, std::bind_front(&Supervisor::holds, this));
 }
 
 // ---- the watcher --------------------------------------------------------------------------------------------------

@@ -35,9 +35,7 @@ bool Supervisor::may_inherit(std::size_t leg) const {
 bool Supervisor::begin_bequests() {
   if (!may_bequeath_ || !hooks_.bequeath || !bequests_.empty()) return false;
   const OwnerTable now = replan(gone(), last_number_);
-  const OwnerTable then = hooks_.bequeath(
-      gone(), last_number_ + 1,
-      [this](std::size_t leg, std::uint32_t layer, std::uint16_t expert) { return holds(leg, layer, expert); });
+  const OwnerTable then = hooks_.bequeath(gone(), last_number_ + 1, std::bind_front(&Supervisor::holds, this));
   std::vector<std::size_t> heirs;
   for (std::size_t i = 1; i < places_.size(); ++i)
     if (has_more(then, now, i)) heirs.push_back(i);

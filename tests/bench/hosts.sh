@@ -71,13 +71,18 @@ node_flags() {
 conditions() { date -u; uname -rm; nproc; "$bin/terrace" --version; load; }
 load() { echo "load $(cat /proc/loadavg)"; }
 
+# make_model FLAGS...: $model is MODEL, or one of random weights in $out.
+make_model() {
+  model=${MODEL:-$out/model.gguf}
+  [ -e "$model" ] || "$bin/terrace-random-model" --arch qwen3moe "$@" --seed 1 --out "$model"
+}
+
 # The host c with links to hosts 1 and 2, 10.77.N.2 by tcN, for what compares one node with two; the model of
 # docs/performance.md in $out unless MODEL names another, and a secret for all.
 two_nodes_and_a_model() {
   mkdir -p "$out"
-  model=${MODEL:-$out/model.gguf}
-  [ -e "$model" ] || "$bin/terrace-random-model" --arch qwen3moe --layers 12 --d-model 1024 --heads 16 --kv-heads 4 \
-    --head-dim 64 --experts 64 --top-k 8 --ff 512 --vocab 32000 --context 40960 --type q4_k_m --seed 1 --out "$model"
+  make_model --layers 12 --d-model 1024 --heads 16 --kv-heads 4 --head-dim 64 --experts 64 --top-k 8 --ff 512 \
+    --vocab 32000 --context 40960 --type q4_k_m
   make_secret
   add_host c
   local i

@@ -20,9 +20,8 @@ out=$(mktemp -d)
 trap 'end_hosts; rm -rf "$out"' EXIT
 need ip tc iperf3 python3 "$bench" "$bin/terrace-node"
 
-model=${MODEL:-$out/model.gguf}
-[ -e "$model" ] || "$bin/terrace-random-model" --arch qwen3moe --layers 4 --d-model 2048 --heads 8 --kv-heads 2 \
-  --head-dim 64 --experts 32 --top-k 4 --ff 768 --vocab 1000 --context 64 --type q8_0 --seed 1 --out "$model"
+make_model --layers 4 --d-model 2048 --heads 8 --kv-heads 2 --head-dim 64 --experts 32 --top-k 4 --ff 768 \
+  --vocab 1000 --context 64 --type q8_0
 make_secret
 add_host c
 add_host n
