@@ -51,6 +51,25 @@ class CardTrunkOps : public test::CardTest {
       for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
     return lanes[0];
   }
+  // A choice of top_k of slabs.size() experts that makes its pairs' groups too; logits: on the card [n_rows, experts].
+  ChooseArgs choice_with_pairs(const float* logits, std::uint32_t n_rows, std::uint32_t top_k,
+                               const std::vector<CardSlab>& slabs) {
+    ChooseArgs args;
+    args.logits = logits;
+    args.n_rows = n_rows;
+    args.n_experts = static_cast<std::uint32_t>(slabs.size());
+    args.top_k = top_k;
+    const std::uint32_t n_pairs = n_rows * top_k, n_groups = std::min(n_pairs, args.n_experts);
+    args.ids = room<std::uint16_t>(n_pairs);
+    args.weights = room<float>(n_pairs);
+    args.failures = no_failures(n_rows);
+    args.slabs = upload(slabs);
+    args.gate_up = room<GemvGroup>(2 * n_groups);
+    args.down = room<GemvGroup>(n_groups);
+    args.x_rows = room<std::uint32_t>(2 * n_pairs);
+    args.slots = room<std::int32_t>(n_pairs);
+    return args;
+  }
   // What lies between the parts of a row is not written.
   std::byte* zeros(std::size_t n) { return upload(std::vector<std::byte>(n)); }
 
@@ -231,19 +250,7 @@ TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
     for (std::uintptr_t e = 0; e < kExperts; ++e)  // null would be another leg's
       slabs.push_back({reinterpret_cast<std::byte*>(500 + e), reinterpret_cast<std::byte*>(1000 + e),
                        reinterpret_cast<std::byte*>(2000 + e)});
-    ChooseArgs args;
-    args.logits = logits;
-    args.n_rows = n_rows;
-    args.n_experts = kExperts;
-    args.top_k = kTopK;
-    args.ids = room<std::uint16_t>(n_pairs);
-    args.weights = room<float>(n_pairs);
-    args.failures = no_failures(n_rows);
-    args.slabs = upload(slabs);
-    args.gate_up = room<GemvGroup>(2 * n_groups);
-    args.down = room<GemvGroup>(n_groups);
-    args.x_rows = room<std::uint32_t>(2 * n_pairs);
-    args.slots = room<std::int32_t>(n_pairs);
+    const ChooseArgs args = choice_with_pairs(logits, n_rows, kTopK, slabs);
     ASSERT_OK(choose_experts(stream(), args));
     const auto ids = download(args.ids, n_pairs);
     EXPECT_EQ(ids, download(single.ids, n_pairs));
@@ -373,19 +380,7 @@ TEST_F(CardTrunkOps, ChooseExperts_OfWhichSomeAreElsewhere_LeavesTheirPairsOut) 
       if (is_here(e))
         slabs[e] = {reinterpret_cast<std::byte*>(1 + e), reinterpret_cast<std::byte*>(1),
                     reinterpret_cast<std::byte*>(1)};
-    ChooseArgs args;
-    args.logits = upload(random(n_rows * kExperts));
-    args.n_rows = n_rows;
-    args.n_experts = kExperts;
-    args.top_k = kTopK;
-    args.ids = room<std::uint16_t>(n_pairs);
-    args.weights = room<float>(n_pairs);
-    args.failures = no_failures(n_rows);
-    args.slabs = upload(slabs);
-    args.gate_up = room<GemvGroup>(2 * n_groups);
-    args.down = room<GemvGroup>(n_groups);
-    args.x_rows = room<std::uint32_t>(2 * n_pairs);
-    args.slots = room<std::int32_t>(n_pairs);
+    const ChooseArgs args = choice_with_pairs(upload(random(n_rows * kExperts)), n_rows, kTopK, slabs);
     ASSERT_OK(choose_experts(stream(), args));
     const auto ids = download(args.ids, n_pairs);
     const auto slots = download(args.slots, n_pairs);

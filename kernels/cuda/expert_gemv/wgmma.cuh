@@ -36,27 +36,22 @@ struct Wgmma {
   template <bool kSigned>
   static __device__ __forceinline__ void multiply(std::int32_t (&c)[16], const std::uint32_t (&w)[4], std::uint64_t x,
                                                   bool adds) {
-    if constexpr (kSigned) {
-      asm volatile(
-          "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
-          "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
-          "%0, %1, %2, %3, %4, %5, %6, %7, "
-          "%8, %9, %10, %11, %12, %13, %14, %15}, "
-          "{%16, %17, %18, %19}, %20, p; }"
-          : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]), "+r"(c[8]),
-            "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15])
-          : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(x), "r"(static_cast<int>(adds)));
-    } else {
-      asm volatile(
-          "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
-          "wgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8 {"
-          "%0, %1, %2, %3, %4, %5, %6, %7, "
-          "%8, %9, %10, %11, %12, %13, %14, %15}, "
-          "{%16, %17, %18, %19}, %20, p; }"
-          : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]), "+r"(c[8]),
-            "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15])
-          : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(x), "r"(static_cast<int>(adds)));
-    }
+#define TERRACE_WGMMA(WEIGHTS)                                                                                      \
+  asm volatile(                                                                                                     \
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "                                                                     \
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32." WEIGHTS                                                         \
+      ".s8 {"                                                                                                       \
+      "%0, %1, %2, %3, %4, %5, %6, %7, "                                                                            \
+      "%8, %9, %10, %11, %12, %13, %14, %15}, "                                                                     \
+      "{%16, %17, %18, %19}, %20, p; }"                                                                             \
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]), "+r"(c[7]), "+r"(c[8]), \
+        "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]), "+r"(c[14]), "+r"(c[15])                    \
+      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(x), "r"(static_cast<int>(adds)))
+    if constexpr (kSigned)
+      TERRACE_WGMMA("s8");
+    else
+      TERRACE_WGMMA("u8");
+#undef TERRACE_WGMMA
   }
 };
 #endif
