@@ -8,7 +8,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_bench_test {
 
 using nlohmann::ordered_json;
 
@@ -258,5 +258,5 @@ TEST(Bench, WithANode_WireBytesAreTheLegs) {
   node.stop();
 }
 
-}  // namespace
+}  // namespace cli_bench_test
 }  // namespace terrace::test

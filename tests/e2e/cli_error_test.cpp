@@ -7,7 +7,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_error_test {
 
 constexpr int kFailure = 1, kUsage = 2;
 
@@ -285,5 +285,5 @@ TEST(FailingStdin, IsAFailureThatSaysSo) {
   EXPECT_EQ(run.err, "terrace: standard input: cannot be read: Bad file descriptor\n");
 }
 
-}  // namespace
+}  // namespace cli_error_test
 }  // namespace terrace::test

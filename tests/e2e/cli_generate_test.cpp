@@ -6,7 +6,7 @@
 #include "tests/e2e/support/terminal_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_generate_test {
 
 const char* kPrompt = "Once upon a time, there was a little";
 
@@ -308,5 +308,5 @@ TEST(GenerateNotes, TransferToANode_IsShownOnATerminal_AndLeavesWholeLines) {
   node.stop();
 }
 
-}  // namespace
+}  // namespace cli_generate_test
 }  // namespace terrace::test

@@ -16,7 +16,7 @@
 #include "tests/e2e/support/command_here.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_numbers_test {
 
 constexpr int kUsage = 2;
 constexpr const char* kTwoTo63 = "9223372036854775808";
@@ -251,5 +251,5 @@ TEST(CliNumbersOfRandomModel, AreRefusedAndNothingIsWritten) {
     }
 }
 
-}  // namespace
+}  // namespace cli_numbers_test
 }  // namespace terrace::test

@@ -12,7 +12,7 @@
 #include "tests/e2e/support/node_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cpus_test {
 
 struct Thread {
   std::string name;
@@ -189,5 +189,5 @@ TEST_F(Cpus, SecondNode_BeginsAtAnotherCore) {
   first.stop();
 }
 
-}  // namespace
+}  // namespace cpus_test
 }  // namespace terrace::test

@@ -14,7 +14,7 @@
 #include "tests/unit/kernels/cpu/isa_names.h"
 
 namespace terrace {
-namespace {
+namespace placement_gate_test {
 
 using kernels::Isa;
 using test::GateRun;
@@ -307,5 +307,5 @@ TEST(PlacementGate, LongPrompt_SameBitsForEveryPlacementBatchAndThreadCount) {
   }
 }
 
-}  // namespace
+}  // namespace placement_gate_test
 }  // namespace terrace

@@ -13,7 +13,7 @@
 #include "tests/test_data.h"
 
 namespace terrace::wire {
-namespace {
+namespace pack_test {
 
 using Values = std::vector<std::int64_t>;
 using Bytes = std::vector<std::byte>;
@@ -37,7 +37,7 @@ std::int64_t random_value(std::mt19937_64& random, unsigned width) {
 }
 
 TEST(PackRow, ContractVectors_BothWays) {
-  std::ifstream in(test::data_dir() / "contract" / "index.json");
+  std::ifstream in(terrace::test::data_dir() / "contract" / "index.json");
   const auto index = nlohmann::json::parse(in);
   ASSERT_FALSE(index.at("pack").empty());
   for (const auto& vector : index.at("pack")) {
@@ -54,9 +54,9 @@ TEST(PackRow, ContractVectors_BothWays) {
 
 TEST(PackRow, ContractExpertSums_BothWays) {
   for (const char* name : {"mixed", "mxfp4", "q3_k_mix", "q4_k_m", "q8_0"}) {
-    const auto dir = test::data_dir() / "contract";
-    const auto y = test::read_array<std::int64_t>(dir / (std::string(name) + ".sum.i64"));
-    const auto expected = test::read_array<std::byte>(dir / (std::string(name) + ".sum.packed"));
+    const auto dir = terrace::test::data_dir() / "contract";
+    const auto y = terrace::test::read_array<std::int64_t>(dir / (std::string(name) + ".sum.i64"));
+    const auto expected = terrace::test::read_array<std::byte>(dir / (std::string(name) + ".sum.packed"));
     ASSERT_FALSE(y.empty());
     EXPECT_EQ(packed(y), expected) << name;
     Values sums(y.size());
@@ -194,5 +194,5 @@ TEST(UnpackAddRow, RandomBytes_AreRefusedOrRepackToThemselves) {
   EXPECT_GT(accepted, 100);
 }
 
-}  // namespace
+}  // namespace pack_test
 }  // namespace terrace::wire

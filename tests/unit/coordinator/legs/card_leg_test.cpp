@@ -9,7 +9,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace::legs {
-namespace {
+namespace card_leg_test {
 
 using test::kExperts;
 using test::kTopK;
@@ -202,5 +202,5 @@ TEST(CardLegTest, AnEpochInWhichTheCardOwnsLessThanItHolds_NothingForATrunkThere
   EXPECT_TRUE(dispatcher.slabs_on_card().empty());
 }
 
-}  // namespace
+}  // namespace card_leg_test
 }  // namespace terrace::legs

@@ -9,7 +9,7 @@
 #include "tests/unit/coordinator/legs/failure_parts.h"
 
 namespace terrace::legs {
-namespace {
+namespace dispatcher_failure_test {
 
 using namespace std::chrono_literals;
 using test::kExperts;
@@ -445,5 +445,5 @@ TEST(Backstop, ErrorOfAReadEndsTheWork_TheNextOneGoes) {
   EXPECT_EQ(good, test::local_sums(failing_model(), batch.batch));
 }
 
-}  // namespace
+}  // namespace dispatcher_failure_test
 }  // namespace terrace::legs

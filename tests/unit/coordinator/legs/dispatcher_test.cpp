@@ -10,7 +10,7 @@
 #include "tests/unit/coordinator/legs/test_model.h"
 
 namespace terrace::legs {
-namespace {
+namespace dispatcher_test {
 
 using test::kExperts;
 using test::kTopK;
@@ -452,5 +452,5 @@ TEST(OwnerTableDeathTest, WrongSizeOrLeg_Aborts) {
   EXPECT_DEATH(OwnerTable(1, {"host"}, 1, 2, {0, 1}), "does not exist");
 }
 
-}  // namespace
+}  // namespace dispatcher_test
 }  // namespace terrace::legs

@@ -15,7 +15,7 @@
 #include "tests/unit/coordinator/legs/expert_file.h"
 
 namespace terrace::legs {
-namespace {
+namespace file_slabs_test {
 
 gguf::File open(const std::filesystem::path& path) {
   auto file = gguf::File::open(path);
@@ -177,5 +177,5 @@ TEST(SelectLayerKernels, TypeWithoutKernels_NamesTheBlock) {
   EXPECT_NE(selected.error().text().find("Q5_1"), std::string::npos) << selected.error().text();
 }
 
-}  // namespace
+}  // namespace file_slabs_test
 }  // namespace terrace::legs

@@ -13,7 +13,7 @@
 #include "coordinator/legs/out_leg.h"
 
 namespace terrace::legs {
-namespace {
+namespace supervisor_test {
 
 using std::chrono::milliseconds;
 
@@ -620,5 +620,5 @@ TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {
   EXPECT_EQ(world.look([&] { return world.published.size(); }), 2u);
 }
 
-}  // namespace
+}  // namespace supervisor_test
 }  // namespace terrace::legs

@@ -10,7 +10,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace::planner {
-namespace {
+namespace card_share_test {
 
 using ::testing::HasSubstr;
 
@@ -203,5 +203,5 @@ TEST(TrunkOnCard, WithoutAKernel_SaysWhy) {
   EXPECT_THAT(trunk.error().text(), HasSubstr("no kernel"));
 }
 
-}  // namespace
+}  // namespace card_share_test
 }  // namespace terrace::planner

@@ -11,7 +11,7 @@
 #include "coordinator/planner/prediction_file.h"
 
 namespace terrace::planner {
-namespace {
+namespace outlook_test {
 
 using ::testing::HasSubstr;
 
@@ -215,5 +215,5 @@ TEST_F(PredictionFile, Damaged_IsRefusedByName) {
   EXPECT_FALSE(read({{"prediction", 7}}).ok());
 }
 
-}  // namespace
+}  // namespace outlook_test
 }  // namespace terrace::planner

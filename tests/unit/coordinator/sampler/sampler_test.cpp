@@ -15,7 +15,7 @@
 #include "coordinator/sampler/philox.h"
 
 namespace terrace::sampler {
-namespace {
+namespace sampler_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -290,5 +290,5 @@ TEST(SamplingOptions, OutOfRange_NamesTheFlag) {
   EXPECT_TRUE(validate({.temperature = 1e-40f, .top_k = 0, .top_p = 0.0f, .min_p = 1.0f, .repeat_last_n = -1}).ok());
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace terrace::sampler

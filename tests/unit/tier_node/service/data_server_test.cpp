@@ -14,7 +14,7 @@
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
-namespace {
+namespace data_server_test {
 
 using test::collect;
 using test::DataServerTest;
@@ -565,5 +565,5 @@ TEST_F(DataServerTest, GarbageOverTcp_ClosedAndOthersGoOn) {
   expect_serves(model_, good, *session);
 }
 
-}  // namespace
+}  // namespace data_server_test
 }  // namespace terrace::node

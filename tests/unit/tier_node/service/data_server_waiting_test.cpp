@@ -18,15 +18,14 @@
 #include "tier_node/service/slice_limit.h"
 
 namespace terrace::node {
-namespace {
+namespace data_server_waiting_test {
 
+using test::kSeed;
 using test::LaneClient;
 using test::NodeParts;
 using test::NodeSettings;
 using test::TestBatch;
 using test::TinyModel;
-
-constexpr unsigned kSeed = 4711;
 
 // The sums that answer a batch of one range.
 std::vector<std::int64_t> answer(LaneClient& client, const TestBatch& batch, const Session& session,
@@ -253,5 +252,5 @@ TEST(SliceLimit, HasThePairsThatTakeTheTime_GrowsByHalfAndForgetsOneSlowSlice) {
   EXPECT_EQ(limit.pairs(), 10u);
 }
 
-}  // namespace
+}  // namespace data_server_waiting_test
 }  // namespace terrace::node

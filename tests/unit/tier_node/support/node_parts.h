@@ -24,6 +24,8 @@
 
 namespace terrace::node::test {
 
+inline constexpr unsigned kSeed = 4711;  // of batches and of what is drawn at random
+
 // Everything on the calling thread; each run() waits for a permit once the gate is closed.
 class GatedParallel final : public Parallel {
  public:

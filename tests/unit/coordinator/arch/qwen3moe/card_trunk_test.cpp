@@ -6,7 +6,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace {
-namespace {
+namespace card_trunk_test {
 
 using test::ModelUnderTest;
 using test::Sequence;
@@ -207,5 +207,5 @@ TEST(TrunkOnCardFailures, ARowThatFails_EndsItsStreamAndNamesTheLayer) {
   EXPECT_EQ(text(options, true), expected);
 }
 
-}  // namespace
+}  // namespace card_trunk_test
 }  // namespace terrace
