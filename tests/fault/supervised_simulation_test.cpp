@@ -32,6 +32,12 @@ using test::simulated_model;
 using test::Sums;
 
 constexpr int kSeeds = 200;
+// Fewer where each takes several times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRunATest = 5;
+#else
+constexpr int kRunATest = 20;
+#endif
 constexpr int kSeedsATest = 20;
 constexpr int kSteps = 25;
 constexpr int kStepsToSettle = 600;  // each passes some 100 ms; the longest pause is 4 s
@@ -289,7 +295,7 @@ class SupervisedSimulation : public testing::TestWithParam<int> {};
 
 TEST_P(SupervisedSimulation, AnySchedule_SumsAreRightAndEveryExpertComesBack) {
   const std::int32_t others = GTEST_FLAG_GET(random_seed);
-  for (int i = 0; i < kSeedsATest; ++i) {
+  for (int i = 0; i < kRunATest; ++i) {
     const auto seed = std::uint64_t{1'000'000} * static_cast<std::uint32_t>(others) +
                       static_cast<std::uint32_t>(GetParam() * kSeedsATest + i);
     World world(seed);
