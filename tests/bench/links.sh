@@ -7,7 +7,8 @@
 # link; weights sent to a node there, sealed and verified by it; round trips of decode batches with and without weights on
 # the way. Exits 1 where weights have less than 90 % of what iperf3 has. Needs root, ip, tc, iperf3 and python3, and a
 # quiet machine: what else runs is in the figures. RATES ("1gbit 2500mbit 10gbit"), SOCKETS ("1"), TRIPS and MODEL may be
-# set; with the model's slabs weights travel for a second or more at the highest rate.
+# set; with the model's slabs weights travel for a second or more at the highest rate. Hosts that share no core, as real
+# ones: HOST_CPUS="8-15" NODE_CPUS="0-7".
 set -euo pipefail
 
 bin=${1:-build/release/bin}
@@ -40,9 +41,10 @@ for rate in $rates; do
   iperf=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["end"]["sum_received"]["bits_per_second"] / 8e6)' "$out/iperf.json")
 
   # A node of its own for each rate: what it was sent once is there the next time.
-  start_node n 10.78.1.2:9000 "$out/node.log" "${secret[@]}"
+  # shellcheck disable=SC2046  # flags are words
+  start_node n 10.78.1.2:9000 "$out/node.log" "${secret[@]}" $(node_flags 1)
   echo "== $rate, iperf3 $iperf MB/s"
-  on c "$bench" --node 10.78.1.2:9000 --model "$model" "${secret[@]}" --sockets "$sockets" \
+  on c ${HOST_CPUS:+taskset -c "$HOST_CPUS"} "$bench" --node 10.78.1.2:9000 --model "$model" "${secret[@]}" --sockets "$sockets" \
     --trips "$trips" | tee "$out/bench.txt" || bad=1
   kill "$node"
   wait "$node" 2>/dev/null || true

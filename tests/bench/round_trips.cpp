@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "common/security/credentials.h"
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "common/transport/tcp/tcp.h"
 #include "common/wire/pack.h"
@@ -348,8 +349,9 @@ int bench_here(const Arguments& arguments) {
 // Weights, in a thread of its own, until it is told to end.
 class Weights {
  public:
-  Weights(legs::NodeSession& session, const legs::OwnerTable& owners)
-      : thread_([this, &session, &owners] {
+  Weights(legs::NodeSession& session, const legs::OwnerTable& owners, const CpuSet& cpus)
+      : thread_([this, &session, &owners, cpus] {
+          const ThreadAffinity on_cpus = must(ThreadAffinity::confine(cpus));
           constexpr std::uint64_t kAtOnce = std::uint64_t{32} << 20;
           for (; !stop_; bytes_ += kAtOnce) (void)must(session.measure_weights_rate(owners, 1, kAtOnce));
         }) {}
@@ -390,17 +392,22 @@ int bench_there(const Arguments& arguments) {
 
   DecodeBatch batch(model, 0, 1);
   const auto trip = [&] { batch.collect(decoding.session->leg(), batch.submit(decoding.session->leg())); };
+  // As the programs do: the step's thread has a CPU, and what sends weights keeps off it.
+  const CpuChoice cpus = must(choose_cpus(cpus_of_this_machine(), {}));
+  const ThreadAffinity step = must(ThreadAffinity::confine(cpus.pinned.empty() ? CpuSet() : CpuSet{cpus.pinned[0]}));
   Times alone = time_trips(arguments.trips, trip);
   // Of another session, as it is when a node comes back; what it sends is there already.
   const OpenedNode loading = open_node(arguments.node, transport, session_model, options, owners, credentials);
   const double unpaced = must(loading.session->measure_weights_rate(owners, 1, std::uint64_t{64} << 20));
-  Weights weights(*loading.session, owners);
+  Weights weights(*loading.session, owners, cpus_beside_steps(cpus));
   const auto start = Clock::now();
   const std::uint64_t before = weights.bytes();
   Times with = time_trips(arguments.trips, trip);
   const double seconds = us_since(start) / 1e6;
-  fmt::print("decode batches, us: alone p50 {:.1f}, p99 {:.1f}; with weights on the way p50 {:.1f}, p99 {:.1f}\n",
-             alone.at(0.5), alone.at(0.99), with.at(0.5), with.at(0.99));
+  fmt::print(
+      "decode batches, us: alone p50 {:.1f}, p90 {:.1f}, p99 {:.1f}; with weights on the way p50 {:.1f}, p90 {:.1f}, "
+      "p99 {:.1f}\n",
+      alone.at(0.5), alone.at(0.9), alone.at(0.99), with.at(0.5), with.at(0.9), with.at(0.99));
   fmt::print("weights meanwhile {:.1f} MB/s of {:.1f} without a step; link measured {:.1f} MB/s, pace {:.1f}\n",
              static_cast<double>(weights.bytes() - before) / 1e6 / seconds, unpaced / 1e6,
              static_cast<double>(loading.session->link_rate().measured()) / 1e6,

@@ -19,6 +19,7 @@
 #include "common/base/stop_signal.h"
 #include "common/metrics/exposer/exposer.h"
 #include "common/security/credentials.h"
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
@@ -219,17 +220,23 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
   return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
 }
 
+// Connections of ucx share what moves their bytes, so that one thread has all of them.
+std::optional<Background> weights_thread(const transport::LinkOptions& link, const Background& background) {
+  return link.link == transport::LinkKind::kTcp ? std::optional(background) : std::nullopt;
+}
+
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
-             const std::shared_ptr<transport::Transport>& link, std::chrono::microseconds busy_poll,
-             const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
-             const Logger& log) {
+             const std::shared_ptr<transport::Transport>& link, const transport::LinkOptions& link_options,
+             const Background& background, const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop,
+             const ServiceManager& manager, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
   transport::SealedTransport transport(link, data_keys(sessions));
-  TERRACE_ASSIGN_OR_RETURN(
-      const auto data,
-      DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card, true},
-                        addresses.control.with_port(addresses.data_port), {.busy_poll = busy_poll}, {}));
+  TERRACE_ASSIGN_OR_RETURN(const auto data,
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card,
+                                              true, weights_thread(link_options, background)},
+                                             addresses.control.with_port(addresses.data_port),
+                                             {.busy_poll = std::chrono::microseconds(link_options.busy_poll)}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
@@ -305,9 +312,13 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
-  SlabLoader loader(own ? &*own : nullptr, log, SlabReceiver::threads_for(cpus.usable.size()));
-  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link,
-                              std::chrono::microseconds(options.link.busy_poll), credentials, *stop, manager, log);
+  const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size());
+  const Background background = choose_background(cpus, receivers + 1);
+  log.info("weights are read by a thread of their own and hashed by {}, behind what computes: {}", receivers,
+           background.describe());
+  SlabLoader loader(own ? &*own : nullptr, log, receivers, background);
+  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, options.link,
+                              background, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }
