@@ -352,7 +352,7 @@ class Weights {
   Weights(legs::NodeSession& session, const legs::OwnerTable& owners, const CpuSet& cpus)
       : thread_([this, &session, &owners, cpus] {
           const ThreadAffinity on_cpus = must(ThreadAffinity::confine(cpus));
-          constexpr std::uint64_t kAtOnce = std::uint64_t{32} << 20;
+          constexpr std::uint64_t kAtOnce = std::uint64_t{4} << 20;
           for (; !stop_; bytes_ += kAtOnce) (void)must(session.measure_weights_rate(owners, 1, kAtOnce));
         }) {}
   ~Weights() {

@@ -220,9 +220,11 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
   return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
 }
 
-// Connections of ucx share what moves their bytes, so that one thread has all of them.
+// Null: the thread of decode batches reads weights as well, since no CPU is left for another, or since connections of
+// ucx share what moves their bytes.
 std::optional<Background> weights_thread(const transport::LinkOptions& link, const Background& background) {
-  return link.link == transport::LinkKind::kTcp ? std::optional(background) : std::nullopt;
+  const bool apart = link.link == transport::LinkKind::kTcp && background.spare;
+  return apart ? std::optional(background) : std::nullopt;
 }
 
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
@@ -238,6 +240,8 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
                                              addresses.control.with_port(addresses.data_port),
                                              {.busy_poll = std::chrono::microseconds(link_options.busy_poll)}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
+  if (const CpuSet cpus = cpus_beside_workers(node.cpus); !cpus.empty())
+    TERRACE_RETURN_IF_ERROR(data->pin_io_thread(cpus));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
     if (sessions.drained()) stop.notify();
@@ -285,7 +289,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options, card.card.get()));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
-                           choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+                           choose_cpus_but_one(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
   ThreadAffinity on_cpu_list;  // of this thread; all that are started here inherit it
   if (options.cpu_list) {
@@ -314,7 +318,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size());
   const Background background = choose_background(cpus, receivers + 1);
-  log.info("weights are read by a thread of their own and hashed by {}, behind what computes: {}", receivers,
+  log.info("weights: {}hashed by {}, {}",
+           weights_thread(options.link, background) ? "read by a thread of their own, " : "", receivers,
            background.describe());
   SlabLoader loader(own ? &*own : nullptr, log, receivers, background);
   const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, options.link,
