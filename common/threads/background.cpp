@@ -24,28 +24,12 @@ std::string Background::describe() const {
   return fmt::format("nice {}, {}", nice, cpus.empty() ? "any CPU" : "CPUs " + format_cpu_list(cpus));
 }
 
-CpuSet cpus_beside_workers(const CpuChoice& choice) {
-  if (choice.pinned.empty()) return {};
-  const CpuSet cpus = without(choice.usable, std::span(choice.pinned).subspan(1));
-  return cpus.size() < 2 ? CpuSet() : cpus;
-}
-
-Background choose_background(const CpuChoice& choice, std::size_t n_threads) {
-  Background background{kBackgroundNice, {}, choice.usable.size() > choice.n_threads};
-  if (!background.spare || choice.pinned.empty()) return background;
+Background choose_background(const CpuChoice& choice) {
+  Background background{kBackgroundNice, {}};
+  if (choice.pinned.empty()) return background;
   background.cpus = without(choice.usable, choice.pinned);
-  if (background.cpus.size() < std::max<std::size_t>(n_threads, 2)) background.cpus = cpus_beside_workers(choice);
+  if (background.cpus.size() < 2) background.cpus.clear();
   return background;
-}
-
-Result<CpuChoice> choose_cpus_but_one(const MachineCpus& machine, const CpuRequest& request) {
-  TERRACE_ASSIGN_OR_RETURN(CpuChoice all, choose_cpus(machine, request));
-  if (request.threads || all.pinned.empty() || all.n_threads < kManyCores) return all;
-  CpuRequest fewer = request;
-  fewer.threads = all.n_threads - 1;
-  TERRACE_ASSIGN_OR_RETURN(CpuChoice choice, choose_cpus(machine, fewer));
-  choice.why = all.why + " but one, which is left to what moves bytes";
-  return choice;
 }
 
 CpuSet cpus_beside_steps(const CpuChoice& choice) {

@@ -64,7 +64,7 @@ class Cpus : public testing::Test {
     return must_choose(machine, request);
   }
   static CpuChoice must_choose(const MachineCpus& machine, const CpuRequest& request) {
-    auto choice = choose_cpus_but_one(machine, request);
+    auto choice = choose_cpus(machine, request);
     if (!choice.ok()) throw std::runtime_error(choice.error().text());
     return *choice;
   }
@@ -95,26 +95,14 @@ TEST_F(Cpus, Node_PinsWhatComputesAndNothingElse) {
   const auto in_background = [](const Thread& thread) {
     return thread.name == "terrace-slabs" || thread.name.starts_with("terrace-hash-");
   };
-  const auto n_background = static_cast<std::size_t>(std::ranges::count_if(threads, in_background));
-  const Background background = choose_background(expected, n_background);
-  EXPECT_EQ(std::ranges::count(threads, "terrace-slabs", &Thread::name), background.spare ? 1 : 0);
-  const CpuSet &aside = background.cpus, beside = cpus_beside_workers(expected), anywhere;
+  const CpuSet aside = choose_background(expected).cpus;
+  EXPECT_EQ(std::ranges::count(threads, "terrace-slabs", &Thread::name), aside.empty() ? 0 : 1);
   const int nice = named(threads, "terrace-io").nice;
   for (const Thread& thread : threads) {
     EXPECT_EQ(thread.nice, in_background(thread) ? std::min(nice + kBackgroundNice, 19) : nice) << thread.name;
     if (thread.name == "terrace-compute" || thread.name.starts_with("terrace-w")) continue;
-    const CpuSet& cpus = in_background(thread) ? aside : thread.name == "terrace-io" ? beside : anywhere;
-    EXPECT_EQ(thread.cpus, cpus.empty() ? mine_ : cpus) << thread.name;
+    EXPECT_EQ(thread.cpus, in_background(thread) && !aside.empty() ? aside : mine_) << thread.name;
   }
-  node.stop();
-}
-
-TEST_F(Cpus, NodeWithACpuToSpare_HasAThreadForWeights) {
-  if (mine_.size() < 2) GTEST_SKIP() << "one CPU is allowed";
-  NodeProcess node({"--threads", "1"});
-  (void)node.status();
-  const std::vector<Thread> threads = threads_of(node.process().pid());
-  EXPECT_EQ(named(threads, "terrace-slabs").nice, std::min(named(threads, "terrace-io").nice + kBackgroundNice, 19));
   node.stop();
 }
 

@@ -220,10 +220,10 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
   return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
 }
 
-// Null: the thread of decode batches reads weights as well, since no CPU is left for another, or since connections of
-// ucx share what moves their bytes.
+// Null: the thread of decode batches reads weights as well. A further thread would put one that computes aside where no
+// CPU is left for it (docs/adr/0029), and connections of ucx share what moves their bytes.
 std::optional<Background> weights_thread(const transport::LinkOptions& link, const Background& background) {
-  const bool apart = link.link == transport::LinkKind::kTcp && background.spare;
+  const bool apart = link.link == transport::LinkKind::kTcp && !background.cpus.empty();
   return apart ? std::optional(background) : std::nullopt;
 }
 
@@ -240,8 +240,6 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
                                              addresses.control.with_port(addresses.data_port),
                                              {.busy_poll = std::chrono::microseconds(link_options.busy_poll)}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
-  if (const CpuSet cpus = cpus_beside_workers(node.cpus); !cpus.empty())
-    TERRACE_RETURN_IF_ERROR(data->pin_io_thread(cpus));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
     if (sessions.drained()) stop.notify();
@@ -289,7 +287,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
   TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options, card.card.get()));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
-                           choose_cpus_but_one(cpus_of_this_machine(), {options.threads, options.cpu_list}));
+                           choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));
   ThreadAffinity on_cpu_list;  // of this thread; all that are started here inherit it
   if (options.cpu_list) {
@@ -317,7 +315,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
   const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size());
-  const Background background = choose_background(cpus, receivers + 1);
+  const Background background = choose_background(cpus);
   log.info("weights: {}hashed by {}, {}",
            weights_thread(options.link, background) ? "read by a thread of their own, " : "", receivers,
            background.describe());

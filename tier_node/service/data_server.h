@@ -68,8 +68,6 @@ class DataServer final : public CompletionSink, private PeerLoop {
 
   // Keeps the compute thread on these CPUs: it is the pool's worker 0. Once, directly after the start. kIo.
   Status pin_compute_thread(const CpuSet& cpus) { return compute_->pin(cpus); }
-  // The same of the I/O thread, which must not wait behind another worker.
-  Status pin_io_thread(const CpuSet& cpus) { return confine(io_thread_, cpus); }
 
   std::uint16_t port() const { return port_; }
   // A session has ended: look. Any thread.

@@ -266,41 +266,15 @@ TEST_F(FakeProc, QuotaOfTheContainer_IsRead) {
   EXPECT_EQ(cpus_of_this_machine(roots()).quota, 2.5);
 }
 
-TEST(Background, HasTheCpusWithoutAWorker_AndTheFirstWorkersWhereTheyAreFew) {
-  const CpuChoice siblings = choose(machine(kSmt2, all(8)));
-  EXPECT_EQ(choose_background(siblings, 2).cpus, (CpuSet{4, 5, 6, 7}));
-  EXPECT_EQ(choose_background(siblings, 4).describe(), "nice 10, CPUs 4-7");
-  EXPECT_EQ(choose_background(siblings, 5).cpus, (CpuSet{0, 4, 5, 6, 7}));
-  EXPECT_EQ(cpus_beside_workers(siblings), (CpuSet{0, 4, 5, 6, 7}));
-  const CpuChoice seven = choose(machine(kSmt2, all(8)), {.threads = 7, .cpu_list = {}});
-  EXPECT_EQ(choose_background(seven, 1).cpus, (CpuSet{0, 7})) << "never one CPU alone";
-  EXPECT_TRUE(choose_background(seven, 1).spare);
-}
-
-TEST(Background, NoCpuToSpare_TheyRunAnywhere) {
-  const CpuChoice all_eight = choose(machine(kSmt2, all(8)), {.threads = 8, .cpu_list = {}});
-  EXPECT_FALSE(choose_background(all_eight, 1).spare);
-  EXPECT_EQ(choose_background(all_eight, 1).describe(), "nice 10, any CPU");
-  EXPECT_EQ(cpus_beside_workers(all_eight), CpuSet());
-  const CpuChoice unpinned = choose(machine(kSmt2, all(8)), {.threads = 9, .cpu_list = {}});
-  EXPECT_EQ(choose_background(unpinned, 1).cpus, CpuSet());
-  EXPECT_EQ(cpus_beside_workers(unpinned), CpuSet());
-}
-
-TEST(Background, OfManyCoresOneIsLeft_UnlessTheNumberIsSaid) {
-  const auto choose_but_one = [](const MachineCpus& machine, const CpuRequest& request = {}) {
-    return choose_cpus_but_one(machine, request).value();
+TEST(Background, HasTheCpusWithoutAWorker_WhereThereAreTwo) {
+  const auto of_threads = [](std::uint32_t threads) {
+    return choose_background(choose(machine(kSmt2, all(8)), {.threads = threads, .cpu_list = {}}));
   };
-  const CpuChoice many = choose_but_one(machine("package:1 core:8 pu:1", all(8)));
-  EXPECT_EQ(many.pinned, (Cpus{0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(many.why, "one for each of 8 physical cores but one, which is left to what moves bytes");
-  EXPECT_TRUE(choose_background(many, 3).spare);
-  EXPECT_EQ(choose_but_one(machine("package:1 core:8 pu:1", all(8)), {.threads = 8, .cpu_list = {}}).n_threads, 8u);
-  EXPECT_EQ(choose_but_one(machine("package:1 core:8 pu:1", all(8)), {.threads = {}, .cpu_list = "0-6"}).n_threads, 7u);
-  EXPECT_EQ(choose_but_one(machine(kSmt2, all(8))).n_threads, 4u);
-  MachineCpus quota = machine("package:1 core:16 pu:1", all(16));
-  quota.quota = 9;
-  EXPECT_EQ(choose_but_one(quota).n_threads, 9u) << "not pinned: the kernel finds them a place";
+  EXPECT_EQ(choose_background(choose(machine(kSmt2, all(8)))).describe(), "nice 10, CPUs 4-7") << "second threads";
+  EXPECT_EQ(of_threads(6).cpus, (CpuSet{6, 7}));
+  EXPECT_EQ(of_threads(7).describe(), "nice 10, any CPU") << "never one CPU alone";
+  EXPECT_EQ(of_threads(8).cpus, CpuSet());
+  EXPECT_EQ(of_threads(9).cpus, CpuSet()) << "nothing is pinned";
 }
 
 TEST(Background, BesideSteps_AllCpusButTheFirstWorkers) {
@@ -313,10 +287,10 @@ TEST(Background, IsOfTheThreadThatEntersIt) {
   const CpuSet mine = affinity_of_this_thread();
   const int nice = getpriority(PRIO_PROCESS, 0);
   std::thread([&] {
-    const ThreadAffinity on_cpus = enter_background({kBackgroundNice, {mine.back()}, true});
+    const ThreadAffinity on_cpus = enter_background({kBackgroundNice, {mine.back()}});
     EXPECT_EQ(getpriority(PRIO_PROCESS, 0), std::min(nice + kBackgroundNice, 19));
     EXPECT_EQ(affinity_of_this_thread(), CpuSet{mine.back()});
-    const ThreadAffinity nowhere = enter_background({0, {65'000}, true});  // no such CPU: it stays where it is
+    const ThreadAffinity nowhere = enter_background({0, {65'000}});  // no such CPU: it stays where it is
     EXPECT_EQ(affinity_of_this_thread(), CpuSet{mine.back()});
   }).join();
   EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
