@@ -17,6 +17,7 @@
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
+#include "common/threads/background.h"
 #include "common/threads/pool.h"
 #include "common/transport/pacing.h"
 #include "coordinator/app/placement.h"
@@ -468,6 +469,8 @@ Result<std::unique_ptr<legs::NodeControl>> Engine::Parts::control_again(const st
 
 Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
                                    bool& wrong) {
+  // By a thread that ends with this: what it sends keeps off the step's CPU.
+  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
   TERRACE_RETURN_IF_ERROR(share.member->take_further(share.owners, share.leg, stop, bytes_sent));
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(share.owners.leg_name(share.leg)));
   legs::NodeSessionOptions options = session_options;
@@ -478,6 +481,7 @@ Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_to
 
 Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                                                  bool& wrong) {
+  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(owners.leg_name(leg)));
   legs::NodeSessionOptions options = session_options;
   options.stop = std::move(stop);
