@@ -24,9 +24,9 @@ kernels::RowsView rows_view(ActivationClass activation, std::span<const std::byt
 
 }  // namespace
 
-BatchRunner::BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames,
+BatchRunner::BatchRunner(Parallel& parallel, FramePool& frames, std::unique_ptr<PairExecutor> executor,
                          std::unique_ptr<kernels::CardExecutor> card)
-    : parallel_(parallel), frames_(frames), executor_(parallel, ops), card_(std::move(card)) {}
+    : parallel_(parallel), frames_(frames), executor_(std::move(executor)), card_(std::move(card)) {}
 
 Status BatchRunner::run(const Work& work, FunctionRef<void(OutFramePtr)> emit,
                         kernels::Executor::BetweenSlices between_slices) {
@@ -133,7 +133,7 @@ Result<kernels::ExecStats> BatchRunner::run_in_slices(const Work& work, const ke
     kernels::BatchView slice = batch;
     slice.pairs = batch.pairs.subspan(all.pairs, std::min(slice_.pairs(), batch.pairs.size() - all.pairs));
     TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
-                             executor_.run(kernels, slab_of, slice, sums, failed_, between_slices));
+                             executor_->run(kernels, slab_of, slice, sums, failed_, between_slices));
     slice_.took(stats.pairs, std::chrono::nanoseconds(stats.compute_ns));
     all.pairs += stats.pairs;
     all.compute_ns += stats.compute_ns;
@@ -181,7 +181,7 @@ Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels:
     const std::span<float> slots = out.subspan(first * d_model, (last - first) * d_model);
     TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
                              card ? card_->run_slots(kernels.shape, slab_of, batch, slots, failed_, between_slices)
-                                  : executor_.run_slots(kernels, slab_of, batch, slots, failed_, between_slices));
+                                  : executor_->run_slots(kernels, slab_of, batch, slots, failed_, between_slices));
     compute_ns += stats.compute_ns;
   }
   reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(compute_ns / 1000, ~0U));

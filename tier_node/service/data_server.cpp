@@ -29,6 +29,10 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
+CpuExecutors make_executors(const DataServer::Parts& parts) {
+  return {parts.make_executor(parts.parallel, parts.ops), parts.make_executor(parts.parallel, parts.ops)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const std::string& address,
@@ -56,7 +60,8 @@ DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<t
       port_(listener_->port()),
       computes_here_(parts.card == nullptr &&
                      (parts.computes_here || (parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1))),
-      compute_(std::make_unique<ComputeThread>(parts.parallel, parts.ops, frames_, std::move(card), queue_, *this)),
+      compute_(std::make_unique<ComputeThread>(parts.parallel, frames_, make_executors(parts), std::move(card), queue_,
+                                               *this)),
       io_thread_([this] {
         // Each thread names itself: the name of another is a file, which a node that gave its rights up does not open.
         pthread_setname_np(pthread_self(), "terrace-io");

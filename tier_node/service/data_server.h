@@ -58,6 +58,7 @@ class DataServer final : public CompletionSink, private PieceOwner {
     // The I/O thread computes small decode batches. Always where one thread computes and waits block (one core): both
     // threads need that core. Never with a card, whose work one thread gives.
     bool computes_here = false;
+    MakePairExecutor make_executor = make_pair_executor;  // of each runner
   };
 
   // Listens on `address` (HOST:PORT) and starts both threads. A connection takes frames of a hello's size until it has
