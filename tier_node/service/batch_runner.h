@@ -53,6 +53,8 @@ class BatchRunner {
   Result<kernels::ExecStats> run_in_slices(const Work& work, const kernels::BatchView& batch, kernels::SumsView sums,
                                            kernels::Executor::BetweenSlices between_slices);
   void pack_sums(std::size_t d_model, OutFrame& reply);
+  // Of a row of the range; returns the bytes.
+  std::size_t pack_row(std::size_t d_model, std::uint32_t row, std::byte* to);
 
   Parallel& parallel_;
   FramePool& frames_;
@@ -65,7 +67,7 @@ class BatchRunner {
   std::vector<std::uint32_t> rows_;        // of the range that have a pair, rising, from the range's first
   std::vector<std::uint8_t> has_pair_;     // [rows of the range]
   std::vector<std::uint8_t> failed_;       // [rows of the range]
-  std::vector<std::int64_t> sums_;         // [rows of the range, d_model]
+  std::vector<std::int64_t> sums_;         // [rows of the range, d_model], zeros between ranges
   std::vector<std::byte> packed_;          // [rows with a pair], each at its widest
   std::vector<std::size_t> packed_bytes_;  // [rows with a pair]
 };

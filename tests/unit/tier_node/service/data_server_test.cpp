@@ -211,7 +211,7 @@ TEST(FramePool, FramesBeyondItsBound_GiveTheirMemoryBack) {
   FramePool pool;
   for (int i = 0; i < 4; ++i) {
     OutFramePtr frame = std::make_unique<OutFrame>();
-    frame->data.reserve(FramePool::kMostKept / 3);
+    frame->data.resize(FramePool::kMostKept / 3);
     pool.give(std::move(frame));
   }
   EXPECT_EQ(pool.kept_bytes(), 3 * (FramePool::kMostKept / 3));
