@@ -60,6 +60,7 @@ DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<t
       port_(listener_->port()),
       computes_here_(parts.card == nullptr &&
                      (parts.computes_here || (parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1))),
+      wakefulness_(parts.waiting),
       compute_(std::make_unique<ComputeThread>(parts.parallel, frames_, make_executors(parts), std::move(card), queue_,
                                                *this)),
       io_thread_([this] {
@@ -129,7 +130,7 @@ DataServer::Ready DataServer::wait(bool more_to_do) {
     const bool open = peer->state() != Peer::State::kClosed;
     poll_fds_.push_back({open ? peer->connection().wait_fd() : -1, peer->connection().wait_events(), 0});
   }
-  const bool any = ::poll(poll_fds_.data(), poll_fds_.size(), more_to_do ? 0 : next_timeout_ms()) > 0;
+  const bool any = wait_for_any(more_to_do);
   for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i]->set_ready(any && poll_fds_[2 + i].revents != 0);
   Ready ready;
   ready.event = any && poll_fds_[0].revents != 0;
@@ -139,6 +140,15 @@ DataServer::Ready DataServer::wait(bool more_to_do) {
     [[maybe_unused]] const ssize_t read = ::read(event_fd_, &count, sizeof count);
   }
   return ready;
+}
+
+// Of poll_fds_: whether one has something to say.
+bool DataServer::wait_for_any(bool more_to_do) {
+  const auto ask = [this](int timeout_ms) { return ::poll(poll_fds_.data(), poll_fds_.size(), timeout_ms) > 0; };
+  if (more_to_do) return ask(0);
+  while (wakefulness_.awake(now()))
+    if (ask(0)) return true;
+  return ask(next_timeout_ms());
 }
 
 int DataServer::next_timeout_ms() const {
@@ -249,7 +259,9 @@ bool DataServer::compute_here() {
   bool more = false;
   if (Work* const work = queue_.claim(kMostPairsHere)) {
     Peer& peer = *find(work->peer);
+    wakefulness_.asked(work->arrived);
     compute_->run_claimed(*work, here_);
+    wakefulness_.answered(now());
     queue_.unclaim();
     more = serve(peer);  // takes what was sent
     peer.flush_credit();

@@ -29,6 +29,7 @@
 #include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/compute_thread.h"
 #include "tier_node/service/peer.h"
+#include "tier_node/service/wakefulness.h"
 #include "tier_node/service/work_queue.h"
 #include "tier_node/session/session_table.h"
 #include "tier_node/session/slab_loader.h"
@@ -109,6 +110,7 @@ class DataServer final : public CompletionSink, private PieceOwner {
 
   void loop();
   Ready wait(bool more_to_do);
+  bool wait_for_any(bool more_to_do);
   int next_timeout_ms() const;
   void begin_stop();
 
@@ -159,6 +161,7 @@ class DataServer final : public CompletionSink, private PieceOwner {
   FramePool frames_;
   WorkQueue queue_;
   transport::DecodeActivity decode_;  // of all sessions: their links meet in this machine's card
+  Wakefulness wakefulness_;           // of the I/O thread, by the decode batches that it computes itself
 
   // The I/O thread's.
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -2,6 +2,7 @@
 // something else. A bench brings one that remembers, so that it times all but the computing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
