@@ -43,6 +43,7 @@ has() {
     cpus2) [ "$(nproc)" -ge 2 ] ;;
     cores2) [ "$(lscpu --parse=CORE | grep -v '^#' | sort -u | wc -l)" -ge 2 ] ;;
     avx2) has_flag avx2 ;;
+    avx512-bytes) has_flag avx512bw ;;
     avx512-vnni) has_flag avx512_vnni ;;
     card) [ -e /dev/nvidia0 ] ;;
     vectors) [ -d "$vectors/golden" ] && [ -d "$vectors/facts/http_shapes" ] ;;
