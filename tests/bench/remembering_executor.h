@@ -47,14 +47,18 @@ class RememberingExecutor final : public node::PairExecutor {
   }
 
  private:
-  // In steps of as many values as the compiler adds in a few instructions.
-  static void add(std::span<const std::int64_t> from, std::int64_t* __restrict to) {
-    constexpr std::size_t kStep = 8;
-    const std::size_t whole = from.size() / kStep * kStep;
-    const std::int64_t* __restrict values = from.data();
-    for (std::size_t i = 0; i < whole; i += kStep)
-      for (std::size_t j = 0; j < kStep; ++j) to[i + j] += values[i + j];
-    for (std::size_t i = whole; i < from.size(); ++i) to[i] += values[i];
+  // Two values at once, however the compiler is told to optimise.
+  static void add(std::span<const std::int64_t> from, std::int64_t* to) {
+    using Values = std::int64_t __attribute__((vector_size(16)));
+    std::size_t i = 0;
+    for (; i + 2 <= from.size(); i += 2) {
+      Values value, sum;
+      std::memcpy(&value, from.data() + i, sizeof value);
+      std::memcpy(&sum, to + i, sizeof sum);
+      sum += value;
+      std::memcpy(to + i, &sum, sizeof sum);
+    }
+    for (; i < from.size(); ++i) to[i] += from[i];
   }
 
   // What the sums depend on. A slab is told by where it lies: shares of a bench stay where they are.
@@ -65,7 +69,8 @@ class RememberingExecutor final : public node::PairExecutor {
     };
     return kernels_ == &kernels && shift_ == shift && failed_.size() == batch.n_rows &&
            std::equal(batch.pairs.begin(), batch.pairs.end(), uses_.begin(), uses_.end(), same_pair) &&
-           same(batch.gate_rows, batch.n_rows, gate_rows_) && same(batch.up_rows, batch.n_rows, up_rows_);
+           same(batch.gate_rows, batch.n_rows, gate_rows_) &&
+           (batch.up_rows.data == batch.gate_rows.data || same(batch.up_rows, batch.n_rows, up_rows_));
   }
   void remember(const kernels::ExpertKernels& kernels, kernels::Executor::SlabOf slab_of,
                 const kernels::BatchView& batch, int shift) {
@@ -97,5 +102,9 @@ class RememberingExecutor final : public node::PairExecutor {
   std::vector<std::int64_t> sums_;    // [rows, d_model]
   std::vector<std::uint8_t> failed_;  // [rows]
 };
+
+inline std::unique_ptr<node::PairExecutor> make_remembering_executor(Parallel& parallel, const kernels::Ops& ops) {
+  return std::make_unique<RememberingExecutor>(parallel, ops);
+}
 
 }  // namespace terrace::test

@@ -2,10 +2,10 @@
 //
 //   packing        int64 sums packed and unpacked, GB/s of a core
 //   round trip     a decode batch to a node in this process and its reply, 5 KB out and 15 KB back, the node's sums
-//   from
-//                  memory instead of computed; beside it the same bytes sent to and fro over the same transport and
-//                  nothing else
+//                  from memory instead of computed; beside it the same bytes sent to and fro over the same transport
+//                  and nothing else. Once with other ends that sleep, once with such that look for a while first
 //   two nodes      the same batch to two nodes at once
+//   --compute      nodes in this process compute every batch: what two nodes cost where there is something to wait for
 //   --node H:P     instead: a node that runs elsewhere. Weights sent to it, sealed and verified there; round trips of
 //                  decode batches with and without weights on the way. tests/bench/links.sh makes the links.
 //
@@ -13,7 +13,7 @@
 //
 // terrace-random-model lies in ../bin, seen from this program, so that both may be copied to another machine.
 //
-//   build/release/tests/terrace-bench-round-trips [--plain] [--trips N]
+//   build/release/tests/terrace-bench-round-trips [--plain] [--compute] [--trips N]
 //   build/release/tests/terrace-bench-round-trips --node HOST:PORT --model FILE [--secret-file F] [--sockets N]
 //
 // Ratios are judged (exit 1) on a machine with at least four cores, where nobody waits for the other's core.
@@ -49,6 +49,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Arguments {
   bool seal = true;
+  bool compute = false;  // nodes in this process compute every batch
   std::size_t trips = 5000;
   std::string node;  // empty: nodes in this process
   std::string model;
@@ -290,76 +291,103 @@ std::filesystem::path programs() {
   return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin";
 }
 
+// Batches to nodes in this process, and the same bytes alone, both with other ends that wait in the same way.
+class RoundTrips {
+ public:
+  explicit RoundTrips(const Arguments& arguments)
+      : arguments_(arguments), session_model_(model_.session_model(model_.kernels)) {
+    limits_.seal = options_.seal = arguments.seal;
+    options_.waiting = waiting_;
+  }
+
+  Waiting waiting() const { return waiting_; }
+  void run(Waiting other_end, Judge& judge) {
+    const Node one(*this, other_end), other(*this, other_end);
+    DecodeBatch batch(model_, 0, 4), beside(model_, 0, 5);
+    const legs::LegCounters before = one.leg().counters();
+    Times submit;
+    submit.us.reserve(2 * arguments_.trips);
+    Times trip = time_trips(arguments_.trips, [&] {
+      const auto start = Clock::now();
+      const legs::Ticket ticket = batch.submit(one.leg());
+      submit.us.push_back(us_since(start));
+      batch.collect(one.leg(), ticket);
+    });
+    const legs::LegCounters done = one.leg().counters() - before;
+    Times bare = time_bytes_alone(done.bytes_sent / done.batches, done.bytes_received / done.batches, other_end);
+    Times both = time_trips(arguments_.trips, [&] {
+      const legs::Ticket mine = batch.submit(one.leg());
+      const legs::Ticket its = beside.submit(other.leg());
+      batch.collect(one.leg(), mine);
+      beside.collect(other.leg(), its);
+    });
+    batch.check(model_);
+    beside.check(model_);
+
+    fmt::print("{}, nodes {}, {} trips, the other end waits: {}; {} bytes out, {} back\n",
+               arguments_.seal ? "sealed" : "plain", arguments_.compute ? "compute" : "remember", arguments_.trips,
+               name(other_end), done.bytes_sent / done.batches, done.bytes_received / done.batches);
+    fmt::print("  {:<24} {:>9} {:>9} {:>9}\n", "us", "p50", "p99", "p99.9");
+    print("the bytes alone", bare);
+    print("a batch to one node", trip);
+    print("of it until it is sent", submit);
+    print("a batch to each of two", both);
+    if (!arguments_.compute) judge.ratio("batch / the bytes alone, p50", trip.at(0.5) / bare.at(0.5), 1.3);
+    if (!arguments_.compute) judge.ratio("batch / the bytes alone, p99", trip.at(0.99) / bare.at(0.99), 1.5);
+    judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
+  }
+
+ private:
+  struct Node {
+    Node(RoundTrips& bench, Waiting waiting)
+        : node(bench.tcp_, bench.limits_, waiting, {}, "127.0.0.1", nullptr,
+               bench.arguments_.compute ? node::make_pair_executor : test::make_remembering_executor),
+          session(open_node(node.address(), bench.proving_, bench.session_model_, bench.options_,
+                            bench.model_.share({node.address()}, "host=0-3," + node.address() + "=4-7"))
+                      .session) {}
+    legs::NodeLeg& leg() const { return session->leg(); }
+
+    test::NodeInProcess node;
+    const std::unique_ptr<legs::NodeSession> session;
+  };
+
+  static void print(const char* what, Times& times) {
+    fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
+  }
+  // So many bytes on the link: tags come on top of frames.
+  Times time_bytes_alone(std::uint64_t out, std::uint64_t back, Waiting other_end) {
+    const std::uint64_t tag = arguments_.seal ? wire::kSealBytes : 0;
+    transport::test::KeyedTransport keyed(
+        transport::test::borrowed(tcp_),
+        transport::test::test_link(arguments_.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
+    Echo echo(keyed, out - tag, back - tag, other_end);
+    return time_trips(arguments_.trips, [&] { echo.trip(waiting_); });
+  }
+  // Its path, once the model has been made there.
+  static std::filesystem::path made(const std::filesystem::path& path) {
+    test::make_random_model(wide_and_small(), path, programs());
+    return path;
+  }
+
+  const Arguments arguments_;
+  const Waiting waiting_ = waiting_here();
+  const test::TempDir dir_;
+  const test::GateModel model_{made(dir_ / "model.gguf")};
+  const legs::SessionModel session_model_;
+  transport::TcpTransport tcp_;
+  transport::SealedTransport proving_ = transport::test::proving(tcp_);
+  node::LimitOptions limits_;
+  legs::NodeSessionOptions options_;
+};
+
 int bench_here(const Arguments& arguments) {
   bench_packing();
   const unsigned cores = std::thread::hardware_concurrency();
-  const Waiting waiting = waiting_here();
   Judge judge(cores >= 4);
-  const test::TempDir dir;
-  test::make_random_model(wide_and_small(), dir / "model.gguf", programs());
-  const test::GateModel model(dir / "model.gguf");
-  const legs::SessionModel session_model = model.session_model(model.kernels);
-  transport::TcpTransport tcp;
-  auto proving = transport::test::proving(tcp);
-  node::LimitOptions limits;
-  limits.seal = arguments.seal;
-  const auto start_node = [&] {
-    return std::make_unique<test::NodeInProcess>(tcp, limits, waiting, node::DataServerOptions(), "127.0.0.1", nullptr,
-                                                 [](Parallel& parallel, const kernels::Ops& ops) {
-                                                   return std::make_unique<test::RememberingExecutor>(parallel, ops);
-                                                 });
-  };
-  const auto first = start_node(), second = start_node();
-  legs::NodeSessionOptions options;
-  options.waiting = waiting;
-  options.seal = arguments.seal;
-  const auto open = [&](const std::string& address) {
-    return open_node(address, proving, session_model, options, model.share({address}, "host=0-3," + address + "=4-7"))
-        .session;
-  };
-  const auto one = open(first->address()), other = open(second->address());
-  DecodeBatch batch(model, 0, 4), beside(model, 0, 5);
-
-  const legs::LegCounters before = one->leg().counters();
-  Times trip = time_trips(arguments.trips, [&] { batch.collect(one->leg(), batch.submit(one->leg())); });
-  const legs::LegCounters done = one->leg().counters() - before;
-  const double n = static_cast<double>(done.batches);
-  const double out = static_cast<double>(done.bytes_sent) / n, back = static_cast<double>(done.bytes_received) / n;
-  const double compute = static_cast<double>(done.compute_us) / n;
-
-  transport::test::KeyedTransport keyed(
-      transport::test::borrowed(tcp),
-      transport::test::test_link(arguments.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
-  // As long on the link as the batch and its reply: tags come on top.
-  const std::size_t tag = arguments.seal ? wire::kSealBytes : 0;
-  const std::size_t out_frame = static_cast<std::size_t>(out) - tag, back_frame = static_cast<std::size_t>(back) - tag;
-  const auto echo_trips = [&](Waiting other_end) {
-    Echo echo(keyed, out_frame, back_frame, other_end);
-    return time_trips(arguments.trips, [&] { echo.trip(waiting); });
-  };
-  Times bare = echo_trips(Waiting::kBlock);
-  Times both = time_trips(arguments.trips, [&] {
-    const legs::Ticket mine = batch.submit(one->leg());
-    const legs::Ticket its = beside.submit(other->leg());
-    batch.collect(one->leg(), mine);
-    beside.collect(other->leg(), its);
-  });
-  batch.check(model);
-  beside.check(model);
-
-  fmt::print("round trip of a decode batch, {}, {} cores, waits {}, {} trips; {:.0f} bytes out, {:.0f} back\n",
-             arguments.seal ? "sealed" : "plain", cores, name(waiting), arguments.trips, out, back);
-  fmt::print("  {:<24} {:>9} {:>9} {:>9}\n", "us", "p50", "p99", "p99.9");
-  const auto row = [](const char* what, Times& times) {
-    fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
-  };
-  row("the bytes alone", bare);
-  row("a batch to one node", trip);
-  row("a batch to each of two", both);
-  fmt::print("  of it the node took {:.1f} us to add remembered sums, whole microseconds\n", compute);
-  judge.ratio("batch / the bytes alone, p50", trip.at(0.5) / bare.at(0.5), 1.3);
-  judge.ratio("batch / the bytes alone, p99", trip.at(0.99) / bare.at(0.99), 1.5);
-  judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
+  RoundTrips bench(arguments);
+  fmt::print("round trips of decode batches, {} cores; this end waits: {}\n", cores, name(bench.waiting()));
+  bench.run(Waiting::kBlock, judge);
+  if (bench.waiting() != Waiting::kBlock) bench.run(bench.waiting(), judge);
   return judge.exit_code();
 }
 
@@ -440,6 +468,8 @@ int run(int argc, char** argv) {
     };
     if (flag == "--plain")
       arguments.seal = false;
+    else if (flag == "--compute")
+      arguments.compute = true;
     else if (flag == "--trips")
       arguments.trips = std::max(10ul, std::stoul(value()));
     else if (flag == "--node")
