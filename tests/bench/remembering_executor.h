@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -14,11 +15,19 @@
 
 namespace terrace::test {
 
+// What executors spent on adding remembered sums. Any thread.
+struct RememberingTime {
+  std::atomic<std::uint64_t> batches = 0, ns = 0;
+  double mean_us() const {
+    return static_cast<double>(ns) / 1e3 / static_cast<double>(std::max<std::uint64_t>(batches, 1));
+  }
+};
+
 class RememberingExecutor final : public node::PairExecutor {
  public:
-  // Both are borrowed and outlive it.
-  RememberingExecutor(Parallel& parallel, const kernels::Ops& ops)
-      : executor_(node::make_pair_executor(parallel, ops)) {}
+  // All are borrowed and outlive it.
+  RememberingExecutor(Parallel& parallel, const kernels::Ops& ops, RememberingTime& time)
+      : executor_(node::make_pair_executor(parallel, ops)), time_(time) {}
 
   Result<kernels::ExecStats> run(const kernels::ExpertKernels& kernels, kernels::Executor::SlabOf slab_of,
                                  const kernels::BatchView& batch, kernels::SumsView sums,
@@ -36,6 +45,8 @@ class RememberingExecutor final : public node::PairExecutor {
     add(sums_, sums.data);
     for (std::size_t row = 0; row < failed.size(); ++row) failed[row] |= failed_[row];
     const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start);
+    time_.batches += 1;
+    time_.ns += static_cast<std::uint64_t>(took.count());
     return kernels::ExecStats{batch.pairs.size(), static_cast<std::uint64_t>(took.count())};
   }
 
@@ -95,6 +106,7 @@ class RememberingExecutor final : public node::PairExecutor {
   };
 
   const std::unique_ptr<node::PairExecutor> executor_;
+  RememberingTime& time_;
   const kernels::ExpertKernels* kernels_ = nullptr;  // null: nothing is remembered
   int shift_ = 0;
   std::vector<Use> uses_;
@@ -102,9 +114,5 @@ class RememberingExecutor final : public node::PairExecutor {
   std::vector<std::int64_t> sums_;    // [rows, d_model]
   std::vector<std::uint8_t> failed_;  // [rows]
 };
-
-inline std::unique_ptr<node::PairExecutor> make_remembering_executor(Parallel& parallel, const kernels::Ops& ops) {
-  return std::make_unique<RememberingExecutor>(parallel, ops);
-}
 
 }  // namespace terrace::test

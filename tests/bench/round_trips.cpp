@@ -35,6 +35,7 @@
 #include "common/wire/pack.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
+#include "tests/bench/echo.h"
 #include "tests/bench/remembering_executor.h"
 #include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
@@ -138,75 +139,6 @@ void bench_packing() {
                gigabytes / check.at(0.5) * 1e6);
   }
 }
-
-// ---- the same bytes and nothing else --------------------------------------------------------------------------------
-
-class Echo {
- public:
-  // other_end: how that waits for the next request.
-  Echo(transport::Transport& transport, std::size_t out, std::size_t back, Waiting other_end)
-      : listener_(must(transport.listen("127.0.0.1:0", {}))),
-        request_(frame_of(out)),
-        reply_(frame_of(back)),
-        other_end_(other_end) {
-    thread_ = std::thread([this] { serve(); });
-    client_ = must(transport.connect(listener_->address(), {}, std::chrono::seconds(10)));
-  }
-  ~Echo() {
-    client_->close();
-    thread_.join();
-  }
-  void trip(Waiting waiting) {
-    send(*client_, request_);
-    receive(*client_, waiting);
-  }
-
- private:
-  static std::vector<std::byte> frame_of(std::size_t bytes) {
-    std::vector<std::byte> body(bytes - wire::kHeaderBytes - 2 * wire::kSectionHeaderBytes, std::byte{0x5a});
-    wire::FrameBuilder builder;
-    builder.begin({.type = wire::FrameType::kSlab});
-    builder.add(wire::SectionTag::kSlabBytes, 0, body);
-    std::vector<std::byte> frame;
-    for (const auto part : builder.finish()) frame.insert(frame.end(), part.begin(), part.end());
-    return frame;
-  }
-  static void send(transport::Connection& connection, const std::vector<std::byte>& frame) {
-    const std::span<const std::byte> part(frame);
-    (void)must(connection.send({&part, 1}));
-  }
-  static bool received(transport::Connection& connection) {
-    std::array<transport::Event, 4> events;
-    bool got = false;
-    for (const transport::Event& event : std::span(events).first(connection.poll(events))) {
-      if (event.kind != transport::Event::Kind::kReceived) continue;
-      connection.release(event.frame);
-      got = true;
-    }
-    return got;
-  }
-  // False: the connection has ended.
-  static bool receive(transport::Connection& connection, Waiting waiting) {
-    const auto start = Clock::now();
-    while (!received(connection)) {
-      if (connection.wait_fd() < 0) return false;
-      if (waiting == Waiting::kBlock || Clock::now() - start > kSpinTime)
-        (void)transport::wait(connection, std::chrono::milliseconds(200));
-    }
-    return true;
-  }
-  void serve() {
-    std::unique_ptr<transport::Connection> peer;
-    while (!peer) peer = must(listener_->accept());
-    while (receive(*peer, other_end_)) send(*peer, reply_);
-  }
-
-  std::unique_ptr<transport::Listener> listener_;
-  const std::vector<std::byte> request_, reply_;
-  const Waiting other_end_;
-  std::unique_ptr<transport::Connection> client_;
-  std::thread thread_;
-};
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 
@@ -332,6 +264,7 @@ class RoundTrips {
     print("a batch to one node", trip);
     print("of it until it is sent", submit);
     print("a batch to each of two", both);
+    if (!arguments_.compute) fmt::print("  {:<24} {:9.2f} mean\n", "of it adding what is kept", remembering_.mean_us());
     if (!arguments_.compute) judge.ratio("batch / the bytes alone, p50", trip.at(0.5) / bare.at(0.5), 1.3);
     if (!arguments_.compute) judge.ratio("batch / the bytes alone, p99", trip.at(0.99) / bare.at(0.99), 1.5);
     judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
@@ -340,8 +273,7 @@ class RoundTrips {
  private:
   struct Node {
     Node(RoundTrips& bench, Waiting waiting)
-        : node(bench.tcp_, bench.limits_, waiting, {}, "127.0.0.1", nullptr,
-               bench.arguments_.compute ? node::make_pair_executor : test::make_remembering_executor),
+        : node(bench.tcp_, bench.limits_, waiting, {}, "127.0.0.1", nullptr, bench.maker()),
           session(open_node(node.address(), bench.proving_, bench.session_model_, bench.options_,
                             bench.model_.share({node.address()}, "host=0-3," + node.address() + "=4-7"))
                       .session) {}
@@ -351,6 +283,12 @@ class RoundTrips {
     const std::unique_ptr<legs::NodeSession> session;
   };
 
+  node::MakePairExecutor maker() {
+    if (arguments_.compute) return node::make_pair_executor;
+    return [this](Parallel& parallel, const kernels::Ops& ops) {
+      return std::make_unique<test::RememberingExecutor>(parallel, ops, remembering_);
+    };
+  }
   static void print(const char* what, Times& times) {
     fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
   }
@@ -360,7 +298,7 @@ class RoundTrips {
     transport::test::KeyedTransport keyed(
         transport::test::borrowed(tcp_),
         transport::test::test_link(arguments_.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
-    Echo echo(keyed, out - tag, back - tag, other_end);
+    test::Echo echo(keyed, out - tag, back - tag, other_end);
     return time_trips(arguments_.trips, [&] { echo.trip(waiting_); });
   }
   // Its path, once the model has been made there.
@@ -376,6 +314,7 @@ class RoundTrips {
   const legs::SessionModel session_model_;
   transport::TcpTransport tcp_;
   transport::SealedTransport proving_ = transport::test::proving(tcp_);
+  test::RememberingTime remembering_;
   node::LimitOptions limits_;
   legs::NodeSessionOptions options_;
 };
