@@ -398,7 +398,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
 
 std::shared_ptr<legs::Leg> Engine::Parts::host_leg(const legs::OwnerTable& owners) {
   auto leg = std::make_shared<legs::HostLeg>(owners, slabs->lookup(), kernels, *pool, ops);
-  leg->set_between_slices([this] { dispatcher->progress(); });
+  leg->set_meanwhile([this] { dispatcher->progress(); });
   return leg;
 }
 

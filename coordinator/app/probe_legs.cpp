@@ -62,7 +62,7 @@ Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool
   std::vector<legs::Leg*> legs;
   for (std::size_t i = 0; i < probe->n_legs(); ++i) legs.push_back(&probe->leg(i));
   probe->next_.assign(legs.size(), 0);
-  probe->host_->set_between_slices([p = probe.get()] {
+  probe->host_->set_meanwhile([p = probe.get()] {
     for (const auto& node : p->nodes_) node->leg().progress();
   });
   probe->dispatcher_ =

@@ -87,7 +87,7 @@ class World {
     for (std::uint16_t& owner : owners) owner = static_cast<std::uint16_t>(random_() % names.size());
     const OwnerTable table(test::kEpoch, names, simulated_model().n_layers(), kExperts, std::move(owners));
     host_ = std::make_shared<HostLeg>(table, simulated_model().lookup(), simulated_model().kernels, serial_,
-                                      simulated_model().ops);
+                                      simulated_model().ops, clock_);
     std::vector<std::shared_ptr<Leg>> legs{host_};
     for (std::size_t i = 0; i < n_nodes; ++i) legs.push_back(open_node(names[i + 1]));
     dispatcher_ = std::make_unique<Dispatcher>(DispatcherParts{.epoch = make_epoch(table, std::move(legs)),
@@ -98,7 +98,7 @@ class World {
                                                                .backstop = backstop_.backstop.get(),
                                                                .board = &board_,
                                                                .clock = &clock_});
-    host_->set_between_slices([this] { dispatcher_->progress(); });
+    host_->set_meanwhile([this] { dispatcher_->progress(); });
     backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 15'000)); };
   }
 

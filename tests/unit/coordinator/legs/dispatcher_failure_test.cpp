@@ -105,7 +105,7 @@ class DispatcherFailure : public testing::Test {
 TEST_F(DispatcherFailure, NobodyFails_EveryNodeHasItsBatchAndTheHostHasComputedBeforeAnAnswerIsTaken) {
   std::string events;
   first_->events = second_->events = &events;
-  host_->set_between_slices([&] {
+  host_->set_meanwhile([&] {
     events += 'h';
     dispatcher().progress();  // answers may come: they wait
   });
