@@ -88,14 +88,28 @@ lose() {
     "$out/run-$n.json" "$out/rows.jsonl" || bad=1
 }
 
+measure_sealing() {
+  local model=$out/wide.gguf
+  [ -x "$sealing" ] || { echo "sealing: not measured, $sealing was not built"; return; }
+  echo "sealing, a model with batches of 5 KB out and 15 KB back"
+  "$sealing" --benchmark_filter=BM_DecodeLayer --benchmark_repetitions=5 --benchmark_format=json \
+    --benchmark_report_aggregates_only=true >"$out/sealing.json" 2>/dev/null
+  [ -e "$model" ] || "$bin/terrace-random-model" --arch qwen3moe --layers 4 --d-model 5120 --heads 40 --kv-heads 8 \
+    --head-dim 128 --experts 16 --top-k 8 --ff 512 --vocab 4096 --context 4096 --type q4_k_m --seed 1 --out "$model"
+  host bench --node 10.77.1.2:9000 --audit 0 -p 0 -n 64 -r 5 --json >"$out/wide.json"
+  python3 "$here/losses.py" sealing "$out/wide.json" "$out/sealing.json" 4 || bad=1
+}
+
 conditions | tee "$out/conditions"
-rm -f "$out/rows.jsonl"
+: >"$out/rows.jsonl"
 plan "$out/plan"
 bad=0
 echo "false hedges, and the speed with all nodes"
 host bench --plan "$out/plan.json" --audit 0 -p 0 -n 64 -r "$(python3 "$here/losses.py" repeats "$out/plan.json" 10000)" \
   --json >"$out/idle.json"
 python3 "$here/losses.py" hedges "$out/idle.json" "$out/plan.json" || bad=1
+
+measure_sealing
 
 for n in $(seq "$repeats"); do
   lose "$n" "$out/plan.json" $((n > repeats - cold))
@@ -108,18 +122,6 @@ if [ "$alone" -gt 0 ]; then
 fi
 python3 "$here/losses.py" speeds "$out/rows.jsonl" || bad=1
 
-if [ -x "$sealing" ]; then
-  echo "sealing, a model with batches of 5 KB out and 15 KB back"
-  "$sealing" --benchmark_filter=BM_DecodeLayer --benchmark_repetitions=5 --benchmark_format=json \
-    --benchmark_report_aggregates_only=true >"$out/sealing.json" 2>/dev/null
-  model=$out/wide.gguf
-  [ -e "$model" ] || "$bin/terrace-random-model" --arch qwen3moe --layers 4 --d-model 5120 --heads 40 --kv-heads 8 \
-    --head-dim 128 --experts 16 --top-k 8 --ff 512 --vocab 4096 --context 4096 --type q4_k_m --seed 1 --out "$model"
-  host bench --node 10.77.1.2:9000 --audit 0 -p 0 -n 64 -r 5 --json >"$out/wide.json"
-  python3 "$here/losses.py" sealing "$out/wide.json" "$out/sealing.json" 4 || bad=1
-else
-  echo "sealing: not measured, $sealing was not built"
-fi
 load | tee -a "$out/conditions"
 echo "plans, traces and results are in $out"
 exit $bad
