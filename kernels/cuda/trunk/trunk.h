@@ -91,6 +91,8 @@ class CudaTrunk final : public CardTrunk {
   // layers.cpp: what a layer is
   Status norm(std::uint32_t layer, Pending pending, CardFailure what);
   Status project(std::uint32_t layer);
+  HeadsArgs heads_args(std::uint32_t layer) const;
+  AttentionArgs attention_args(const HeadsArgs& heads) const;
   Status attend(std::uint32_t layer);
   Status norm_and_choose(std::uint32_t layer, bool with_pairs);
   ResidualArgs norm_args(std::uint32_t layer, Pending pending, CardFailure what) const;
