@@ -129,6 +129,7 @@ std::string dots_table(const std::vector<DotRate>& dots, double best) {
 // What all rows of a run share.
 struct Run {
   const Engine& engine;
+  const arch::ModelInfo& model;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
   std::size_t batch = 0;                                    // rows of a prompt's steps
@@ -145,7 +146,12 @@ struct Run {
   // In how many parts the test's steps run.
   std::size_t parts(const BenchResult& r) const {
     const std::size_t rows = r.test.n_gen != 0 ? 1 : std::min<std::size_t>(r.test.n_prompt, batch);
-    return arch::step_parts(engine.made_of().trunk, r.test.n_gen != 0, rows, engine.dispatcher().computes_elsewhere());
+    const arch::TrunkOptions& trunk = engine.made_of().trunk;
+    const bool nodes = engine.dispatcher().computes_elsewhere();
+    if (!trunk.on_card) return arch::step_parts(trunk, r.test.n_gen != 0, rows, nodes);
+    if (r.test.n_gen != 0 || engine.dispatcher().all_on_card()) return 1;
+    return arch::parts_on_card(trunk,
+                               {.n_rows = rows, .n_experts = model.n_experts, .top_k = model.top_k, .nodes = nodes});
   }
   std::vector<PromptLimit> limits(const BenchResult& r) const {
     return predicted ? prompt_limits(r, engine.board().report(), *predicted) : std::vector<PromptLimit>();
@@ -278,7 +284,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   const auto batch = static_cast<std::uint32_t>(engine.trunk().max_rows());
-  Run run{engine, engine.parallel().n_workers(), std::nullopt, batch};
+  Run run{engine, engine.trunk().info(), engine.parallel().n_workers(), std::nullopt, batch};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }

@@ -19,6 +19,7 @@
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/pacing.h"
+#include "coordinator/app/overlap_note.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
@@ -60,23 +61,6 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", info(type).name, chosen.kernel_name);
   }
   return names;
-}
-
-// What docs/adr/0025 makes of the options.
-std::string overlap_note(const arch::TrunkOptions& trunk) {
-  if (trunk.on_card) return "every step runs whole: the trunk is on the card";
-  switch (trunk.overlap) {
-    case arch::Overlap::kOn:
-      return fmt::format("every step runs in parts of its rows, a prompt's in up to {} (--overlap on)",
-                         trunk.prompt_parts);
-    case arch::Overlap::kOff:
-      return "every step runs whole (--overlap off)";
-    case arch::Overlap::kAuto:
-      break;
-  }
-  return fmt::format("prompts of {} rows and more run in parts, up to {}, steps of several streams {}",
-                     2 * arch::kLeastPromptPart, trunk.prompt_parts,
-                     trunk.decode_in_halves ? "in two, for the plan says that it pays" : "whole");
 }
 
 // Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
@@ -521,7 +505,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(const std::string kernels_used, kernel_names(p.file, p.cpu, options.isa));
   p.notes.print("kernels: {}", kernels_used);
   if (const std::string link = transport::describe(options.link); link != "tcp") p.notes.print("link: {}", link);
-  if (p.dispatcher->computes_elsewhere()) p.notes.print("overlap: {}", overlap_note(p.trunk_options));
+  if (const std::string note =
+          overlap_note(p.trunk_options, p.experts, {p.dispatcher->computes_elsewhere(), p.dispatcher->all_on_card()});
+      !note.empty())
+    p.notes.print("overlap: {}", note);
   p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;

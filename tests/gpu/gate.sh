@@ -68,6 +68,12 @@ trunk_on_card() {
   grep -q "the trunk too" "$work/$1.err" || fail "$1: the trunk is not on the card: $(grep trunk "$work/$1.err")"
 }
 
+# in_parts NAME PARTS: the trunk is on the card, and steps of many rows go in so many parts.
+in_parts() {
+  trunk_on_card "$1"
+  grep -q "overlap: .* in $2 parts" "$work/$1.err" || fail "$1: not in $2 parts: $(grep overlap "$work/$1.err")"
+}
+
 # placements VRAM NODE_VRAM LITTLE_RAM TRUNK_VRAM: those of one model; with VRAM of the card a part of the experts is on
 # the CPU, and the trunk too; with TRUNK_VRAM and steps of 64 rows the trunk is on the card and not all of the experts.
 # LITTLE_RAM holds a session and no model: a node that serves all of it with that serves it from its card.
@@ -82,6 +88,8 @@ placements() {
   done
   generate trunk-and-host --gpu 0 --vram "$trunk_vram" --batch 64
   same trunk-and-host && worked trunk-and-host card host && trunk_on_card trunk-and-host
+  generate parts-and-host --gpu 0 --vram "$trunk_vram" --batch 64 --overlap on
+  same parts-and-host && worked parts-and-host card host && in_parts parts-and-host 2
   generate card-and-host --gpu 0 --vram "$vram"
   same card-and-host && worked card-and-host card host
   grep -q "the trunk stays on the CPU" "$work/card-and-host.err" || fail "card-and-host: the trunk is on the card too"
@@ -103,6 +111,8 @@ placements() {
   same everywhere && worked everywhere card host node
   generate trunk-everywhere --gpu 0 --vram "$trunk_vram" --batch 64 --node "$cpu_node" --node "$gpu_node"
   same trunk-everywhere && worked trunk-everywhere card node && trunk_on_card trunk-everywhere
+  generate parts-everywhere --gpu 0 --vram "$trunk_vram" --batch 64 --overlap on --node "$cpu_node" --node "$gpu_node"
+  same parts-everywhere && worked parts-everywhere card node && in_parts parts-everywhere 3
   [ "$(grep -c 'kind:node,state:ok,.*pairs:[1-9]' "$work/everywhere.legs")" = 2 ] || fail "everywhere: a node had no pairs"
   ./terrace status --node "$gpu_node" | sed -n 's/^card/  gpu-node: card/p'
   for pid in "${nodes[@]}"; do kill "$pid"; done

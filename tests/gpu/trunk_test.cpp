@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "kernels/cuda/experts/open.h"
 #include "kernels/cuda/trunk/plan.h"
 #include "tests/gpu/card_test.h"
@@ -24,7 +26,8 @@ constexpr test::TrunkShape kShape{.n_layers = 3,
                                   .n_kv_heads = 2,
                                   .head_dim = 64};
 
-constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, 64, 4, 512, 16};
+constexpr std::uint32_t kMostRows = 300;
+constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, kMostRows, 4, 512, 16, 4};
 
 class CardTrunkSteps : public ::testing::Test {
  protected:
@@ -43,13 +46,18 @@ class CardTrunkSteps : public ::testing::Test {
     ASSERT_OK(slabs);
     slabs_ = std::move(*slabs);
     std::mt19937 rng(kSeed);
-    x_ = test::bell_values(rng, std::size_t{16} * kShape.d_model, 1.0f);
+    x_ = test::bell_values(rng, std::size_t{kMostRows} * kShape.d_model, 1.0f);
   }
 
   void begin(std::uint32_t n_rows) {
     const kernels::CardStepSize size{n_rows, 1, n_rows, n_rows};
     test::fill_step(model_, size, x_, trunk_->begin(size));
-    ASSERT_TRUE(trunk_->starts(size));
+  }
+  // Rows [first, first + n_rows) of the step, at the positions of the same numbers.
+  void begin_part(std::uint32_t part, std::uint32_t first, std::uint32_t n_rows) {
+    const kernels::CardStepSize size{n_rows, 1, n_rows, first + n_rows};
+    test::fill_step(model_, size, std::span(x_).subspan(std::size_t{first} * kShape.d_model),
+                    trunk_->begin_part(size, part));
   }
   std::vector<float> logits(const Result<kernels::CardStepResult>& result, std::uint32_t n_rows) {
     EXPECT_TRUE(result.ok()) << result.error().text();
@@ -62,17 +70,49 @@ class CardTrunkSteps : public ::testing::Test {
     return logits(trunk_->run(slabs_), n_rows);
   }
   std::vector<float> beside(std::uint32_t n_rows) { return beside(n_rows, slabs_); }
-  // Others give nothing in each layer.
-  std::vector<float> beside(std::uint32_t n_rows, std::span<const kernels::SlabView> slabs) {
+  // Others give `given` for each value in each layer.
+  std::vector<float> beside(std::uint32_t n_rows, std::span<const kernels::SlabView> slabs, std::int64_t given = 0) {
     begin(n_rows);
     EXPECT_TRUE(trunk_->start(slabs).ok());
     for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
       const auto routed = trunk_->routed(layer);
       EXPECT_TRUE(routed.ok()) << routed.error().text();
-      std::ranges::fill(trunk_->sums(), 0);
+      std::ranges::fill(trunk_->sums(), given);
       trunk_->give_sums(layer);
     }
     return logits(trunk_->finish(), n_rows);
+  }
+
+  // The rows of a step cut at `ends`, layer by layer, each part a turn ahead of the one behind it. Others give `given`
+  // for each value in each layer.
+  std::vector<float> in_parts(const std::vector<std::uint32_t>& ends, std::span<const kernels::SlabView> slabs,
+                              std::int64_t given) {
+    std::uint32_t first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) begin_part(part, first, ends[part] - first);
+    for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
+      for (std::uint32_t part = 0; part < ends.size(); ++part)
+        EXPECT_TRUE(trunk_->queue_layer(part, layer, slabs).ok());
+      for (std::uint32_t part = 0; part < ends.size(); ++part) {
+        wait_for_rows(part);
+        std::ranges::fill(trunk_->sums_of(part), given);
+      }
+    }
+    std::vector<float> all;
+    first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) {
+      const std::vector<float> own = logits(trunk_->head(part), ends[part] - first);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+  // Waits as long as it may take.
+  void wait_for_rows(std::uint32_t part) {
+    for (const auto begin = std::chrono::steady_clock::now();;) {
+      const auto routed = trunk_->poll_routed(part);
+      ASSERT_OK(routed);
+      if (routed->has_value()) return;
+      ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "rows of part " << part;
+    }
   }
 
   // What a step's values lie in: NaN, as earlier steps may leave it anywhere.
@@ -99,6 +139,48 @@ TEST_F(CardTrunkSteps, BesideLegsThatGiveNothing_EqualsTheWholeStep) {
     const std::vector<float> expected = whole(n_rows);
     for (int replay = 0; replay < 3; ++replay)
       EXPECT_EQUAL_FLOATS(beside(n_rows), expected, std::to_string(n_rows) + " rows");
+  }
+}
+
+// Any cut of a prompt: a part's rows attend to those of parts before it, and whatever the card works in is taken in
+// turn.
+TEST_F(CardTrunkSteps, InParts_EqualsTheWholeStep) {
+  for (const std::uint32_t n_rows : {kMostRows, 40u, 3u}) {
+    const std::vector<float> expected = whole(n_rows);
+    for (const std::vector<std::uint32_t>& ends :
+         {std::vector{n_rows}, std::vector{n_rows / 2, n_rows}, std::vector{n_rows / 3, 2 * n_rows / 3, n_rows},
+          std::vector{n_rows - 1, n_rows}}) {
+      spoil();
+      EXPECT_EQUAL_FLOATS(in_parts(ends, slabs_, 0), expected,
+                          std::to_string(n_rows) + " rows in " + std::to_string(ends.size()) + " parts");
+    }
+  }
+}
+
+// What others give is added to what the card computed itself, in parts as in a step that the card goes through alone.
+TEST_F(CardTrunkSteps, InPartsBesideTheOtherHalf_EqualsTheStartedStep) {
+  std::vector<kernels::SlabView> half = slabs_;
+  for (std::size_t i = 0; i < half.size(); i += 2) half[i] = {};
+  constexpr std::int64_t kGiven = std::int64_t{3} << 20;
+  const std::vector<float> expected = beside(16, half, kGiven);
+  for (const std::vector<std::uint32_t>& ends : {std::vector{16u}, std::vector{8u, 16u}, std::vector{1u, 9u, 16u}}) {
+    spoil();
+    EXPECT_EQUAL_FLOATS(in_parts(ends, half, kGiven), expected, std::to_string(ends.size()) + " parts");
+  }
+  const std::vector<float> many = in_parts({kMostRows}, half, kGiven);
+  EXPECT_EQUAL_FLOATS(in_parts({100u, 200u, kMostRows}, half, kGiven), many, "many rows in three parts");
+}
+
+// A step in parts that goes no further leaves nothing that the next one meets.
+TEST_F(CardTrunkSteps, InPartsGivenUp_EndsAndLeavesNothingBehind) {
+  const std::vector<float> expected = whole(40);
+  for (std::uint32_t layers = 1; layers <= kShape.n_layers; ++layers) {
+    begin_part(0, 0, 20);
+    begin_part(1, 20, 20);
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      for (const std::uint32_t part : {0u, 1u}) ASSERT_OK(trunk_->queue_layer(part, layer, slabs_));
+    trunk_->give_up();
+    EXPECT_EQUAL_FLOATS(in_parts({20u, 40u}, slabs_, 0), expected, "given up in layer " + std::to_string(layers));
   }
 }
 

@@ -49,9 +49,9 @@ ResidualArgs CudaTrunk::norm_args(std::uint32_t layer, Pending pending, CardFail
   args.n = model_.d_model;
   if (pending == Pending::kAttention) args.delta = step<float>(at_.delta);
   const bool beside_legs = pending == Pending::kLegs || pending == Pending::kLegsAndExperts;
-  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts)
+  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts || pending == Pending::kSumsAndExperts)
     args.experts = {step<float>(at_.out), step<std::int32_t>(at_.slots), step<float>(at_.weights), model_.top_k};
-  if (pending == Pending::kSums) args.sums = step<std::int64_t>(at_.sums);
+  if (pending == Pending::kSums || pending == Pending::kSumsAndExperts) args.sums = step<std::int64_t>(at_.sums);
   if (beside_legs) {
     args.sums = reinterpret_cast<const std::int64_t*>(pinned_.sums.data());
     args.sums_flag = {flag(from, Flag::kSums), step<std::uint32_t>(at_.step)};
