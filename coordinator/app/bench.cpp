@@ -15,6 +15,7 @@
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "coordinator/app/bandwidth.h"
+#include "coordinator/app/bench_legs.h"
 #include "coordinator/app/bench_run.h"
 #include "coordinator/app/bench_serving.h"
 #include "coordinator/app/bench_streams.h"
@@ -46,6 +47,7 @@ struct Options {
   std::uint32_t repeats = 5;
   std::uint32_t streams = 0;
   bool serving = false;
+  bool legs_alone = false;
   Output output = Output::kMarkdown;
   bool limits = false;
   Bytes limits_buffer = default_read_buffer();
@@ -66,6 +68,8 @@ OptionTable make_table(Options* o) {
       .add("streams", &o->streams,
            "also decode so many streams at once, beside what their weights and kernels allow; 0: none")
       .range(0, kMostStreams);
+  table.add("legs-alone", &o->legs_alone,
+            "also replay what the trunk and each leg computed of a token, each alone, beside the token's time");
   table.add("serving", &o->serving,
             "also measure what serving adds: the wait for a first token, steps with a prompt in them, "
             "the cost of a token, a kept prefix; with --streams slots, or 8");
@@ -280,6 +284,20 @@ Status run_all_streams(const Options& o, const std::vector<BenchTest>& tests, co
   return {};
 }
 
+// Those of --legs-alone, of each test that generates.
+Status run_all_legs_alone(const Options& o, const std::vector<BenchTest>& tests, Engine& engine,
+                          nlohmann::ordered_json& rows) {
+  for (const BenchTest& test : tests) {
+    if (test.n_gen == 0 || !o.legs_alone) continue;
+    if (!o.model.quiet)
+      print_err("terrace: {} at depth {}, each leg alone, {} times\n", test.name(), test.depth, o.repeats);
+    TERRACE_ASSIGN_OR_RETURN(const LegsAloneResult result, run_legs_alone(engine, test, o.repeats));
+    if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
+    rows.push_back(with_run(engine, to_json(result)));
+  }
+  return {};
+}
+
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
@@ -302,6 +320,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   }
   if (o.output == Output::kMarkdown) print_table(run, results);
   for (const BenchResult& result : results) rows.push_back(to_json(run, result));
+  TERRACE_RETURN_IF_ERROR(run_all_legs_alone(o, tests, engine, rows));
   return run_all_streams(o, tests, run, engine, rows);
 }
 
@@ -309,6 +328,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
 Status run_engine_tests(const Options& o, const CommandContext& context, const std::vector<BenchTest>& tests,
                         nlohmann::ordered_json& rows) {
   ModelOptions model = o.model;
+  model.records_experts = o.legs_alone;
   if (o.streams != 0) model.streams = o.streams + serve::kSpareStreams;
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(model, context.environment));
   TERRACE_RETURN_IF_ERROR(run_tests(o, tests, *engine, rows));

@@ -21,6 +21,7 @@
 #include "common/transport/pacing.h"
 #include "coordinator/app/overlap_note.h"
 #include "coordinator/app/placement.h"
+#include "coordinator/app/recorded_experts.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
@@ -127,6 +128,7 @@ struct Engine::Parts {
   std::unique_ptr<legs::Auditor> auditor;        // with nodes; null: nothing is audited
   std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
+  std::unique_ptr<RecordedExperts> recorded;  // with ModelOptions::records_experts
   planner::HeirTerms heirs;
   std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
@@ -176,6 +178,7 @@ const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
 const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
+RecordedExperts* Engine::recorded() { return parts_->recorded.get(); }
 Engine::Made Engine::made_of() const {
   return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup()};
 }
@@ -270,7 +273,8 @@ Status Engine::Parts::open_trunk() {
     task = notes.begin("the trunk to the card");
     trunk_options.on_card_progress = [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); };
   }
-  auto made = arch::make_trunk(file, trunk_options, *dispatcher, *pool);
+  legs::RoutedExperts& routed = recorded ? static_cast<legs::RoutedExperts&>(*recorded) : *dispatcher;
+  auto made = arch::make_trunk(file, trunk_options, routed, *pool);
   trunk_options.on_card_progress = {};
   if (!made.ok()) return made.error();
   trunk = std::move(*made);
@@ -375,6 +379,8 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
                                                                           .board = &p.board,
                                                                           .auditor = p.auditor.get(),
                                                                           .waiting = p.cpus.waiting});
+  if (options.records_experts)
+    p.recorded = std::make_unique<RecordedExperts>(*p.dispatcher, placement.info.d_model, p.experts.top_k);
   if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
   p.legs.clear();  // the epoch has them
   return {};

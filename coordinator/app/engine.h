@@ -30,6 +30,8 @@ class Dispatcher;
 
 namespace terrace::app {
 
+class RecordedExperts;
+
 // One owner thread for everything.
 class Engine {
  public:
@@ -72,6 +74,9 @@ class Engine {
   // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not
   // whole.
   Status end_trace();
+
+  // What stands between trunk and legs, with ModelOptions::records_experts; else null.
+  RecordedExperts* recorded();
 
   // The file's tokenizer, read when it is first asked for: a run on ids needs none.
   Result<const text::Tokenizer*> tokenizer();
