@@ -267,7 +267,7 @@ Status Engine::Parts::open_card(Placement& placement) {
                                                placement.owners, leg, kernels, experts.shift));
   const auto begin = std::chrono::steady_clock::now();
   auto task = notes.begin(card_leg->name());
-  TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
+  TERRACE_RETURN_IF_ERROR(card_leg->load(legs::file_part_reader(file, experts), *pool,
                                          [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); }));
   task.reset();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

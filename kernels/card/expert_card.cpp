@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cstring>
+
 namespace terrace::kernels {
 namespace {
 
@@ -10,6 +12,18 @@ Error no_trunk(const CardFacts& facts) {
 }
 
 }  // namespace
+
+Status CardWriter::queue(std::byte* card, std::span<const std::byte> data) {
+  return queue(card, data.size(), [&](std::uint64_t at, std::span<std::byte> piece) {
+    std::memcpy(piece.data(), data.data() + at, piece.size());
+    return Status();
+  });
+}
+
+Status CardWriter::write(std::byte* card, std::span<const std::byte> data) {
+  TERRACE_RETURN_IF_ERROR(queue(card, data));
+  return finish();
+}
 
 Result<std::uint64_t> ExpertCard::trunk_bytes(const CardTrunkModel&, const CardTrunkLimits&) const {
   return no_trunk(facts());

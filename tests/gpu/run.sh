@@ -153,6 +153,7 @@ run_bench() {
   : >"$logs/rows"
   ./terrace-random-model --arch qwen3moe --layers 48 --d-model 2048 --heads 32 --kv-heads 4 --head-dim 128 --experts 128 \
     --top-k 8 --ff 768 --vocab 151936 --context 8192 --type q4_k_m --seed 1 --out "$model" || return 1
+  ./terrace_gpu_load_bench "$model" || status=1
   bench_model cpu "$at_512" || status=1
   bench_model card "$at_512" --gpu 0 --vram 24G || status=1
   bench_model card-prompt "-p 4096 -n 0 -d 0" --gpu 0 --vram 24G || status=1

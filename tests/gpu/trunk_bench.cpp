@@ -16,6 +16,7 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/experts/open.h"
+#include "tests/gpu/link_rate.h"
 #include "tests/gpu/random_trunk.h"
 
 namespace terrace::kernels {
@@ -146,29 +147,11 @@ Result<double> measure_copy(int index) {
   return 2.0 * static_cast<double>(kBytes) / (double{ms} * 1e-3);
 }
 
-// Bytes a second from pinned memory to the card: the limit of loading from the page cache.
-Result<double> measure_link(int index) {
-  constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
-  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::Card::open(index, kBytes));
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Stream stream, card->make_stream());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::PinnedBuffer from, card->make_pinned(kBytes));
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const to, card->take(kBytes, "a copy"));
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    TERRACE_RETURN_IF_ERROR(stream.copy_to_card(to, from.data(), kBytes));
-    TERRACE_RETURN_IF_ERROR(stream.synchronize());
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, static_cast<double>(kBytes) / elapsed.count());
-  }
-  return best;
-}
-
 Status run(const std::vector<std::uint32_t>& arguments) {
   const auto argument = [&](std::size_t i) { return i < arguments.size() ? arguments[i] : 0; };
   const auto index = static_cast<int>(argument(0));
   TERRACE_ASSIGN_OR_RETURN(const double copy_rate, measure_copy(index));
-  TERRACE_ASSIGN_OR_RETURN(const double link_rate, measure_link(index));
+  TERRACE_ASSIGN_OR_RETURN(const double link_rate, test::measure_link(index));
   fmt::print("a copy moves {:.0f} GB/s, one from pinned memory to the card {:.1f}\n", copy_rate * 1e-9,
              link_rate * 1e-9);
   TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::open_expert_card(argument(0), kBudget));

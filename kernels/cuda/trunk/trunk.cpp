@@ -109,7 +109,7 @@ Status CudaTrunk::upload(CardWriter& writer, const LoadProgress& on_progress) {
   Status status;
   const auto write = [&](std::uint64_t at, const void* data, std::uint64_t bytes) {
     if (data == nullptr || !status.ok()) return;
-    status = writer.write(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
+    status = writer.queue(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
     if (on_progress) on_progress(at + bytes, weights_.slabs);
   };
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
@@ -127,6 +127,7 @@ Status CudaTrunk::upload(CardWriter& writer, const LoadProgress& on_progress) {
   }
   write(weights_.output_norm, model_.output_norm, model_.d_model * sizeof(float));
   write(weights_.head, model_.head.data, model_.head.bytes());
+  if (status.ok()) status = writer.finish();
   return status;
 }
 

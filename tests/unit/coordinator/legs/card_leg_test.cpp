@@ -41,7 +41,7 @@ std::uint64_t all_slabs() {
 struct Legs {
   explicit Legs(std::size_t first_on_card) : owners(table(first_on_card)) {}
   Status load() {
-    return leg->load(model().lookup(), serial, [&](std::uint64_t d, std::uint64_t t) { done = d, total = t; });
+    return leg->load(model().part_reader(), serial, [&](std::uint64_t d, std::uint64_t t) { done = d, total = t; });
   }
   Result<Sums> step(const Routed& routed) {
     Dispatcher dispatcher(owners, {&host, leg.get()}, model().kernels, kTopK, serial, model().ops);
@@ -83,11 +83,14 @@ TEST(CardLegTest, AnySplitBetweenHostAndCard_SameSums) {
 TEST(CardLegTest, LoadingCopiesEachOwnedSlabOnce_AndTellsHowFarItIs) {
   Legs legs(5);
   ASSERT_TRUE(legs.load().ok());
-  std::uint64_t bytes = 0;
-  for (const auto& layer : model().layers) bytes += (kExperts - 5) * layer.shape.slab_bytes();
-  EXPECT_EQ(legs.card.bytes_written, bytes);
-  EXPECT_EQ(legs.total, bytes);
-  EXPECT_EQ(legs.done, bytes);
+  std::uint64_t bytes = 0, places = 0;
+  for (const auto& layer : model().layers) {
+    bytes += (kExperts - 5) * layer.shape.slab_bytes();
+    places += (kExperts - 5) * card_slab_bytes(layer.shape);
+  }
+  EXPECT_EQ(legs.card.bytes_written, places);
+  EXPECT_EQ(legs.total, places);
+  EXPECT_EQ(legs.done, places);
   EXPECT_EQ(legs.leg->counters().weight_bytes_sent, bytes);
   EXPECT_EQ(legs.leg->experts(), (kExperts - 5) * model().n_layers());
   EXPECT_EQ(legs.leg->name(), "card0");
@@ -113,6 +116,23 @@ TEST(CardLegTest, LoadingFails_NamesTheCard) {
   const Status loaded = legs.load();
   ASSERT_FALSE(loaded.ok());
   EXPECT_THAT(loaded.error().text(), HasSubstr("loading experts to card0"));
+}
+
+TEST(CardLegTest, AReadThatFails_EndsLoadingWithItsReason) {
+  Legs legs(0);
+  const SlabPartReader whole = model().part_reader();
+  const Status loaded = legs.leg->load(
+      [&](std::uint32_t layer, std::uint16_t expert, SlabPart part, std::uint64_t at,
+          std::span<std::byte> to) -> Status {
+        if (layer == 1 && expert == 2 && part == SlabPart::kDown && at > 0)
+          return Error(ErrorCode::kCorrupt, "the file has become shorter");
+        return whole(layer, expert, part, at, to);
+      },
+      legs.serial, [](std::uint64_t, std::uint64_t) {});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(loaded.error().text(), HasSubstr("loading experts to card0"));
+  EXPECT_THAT(loaded.error().text(), HasSubstr("has become shorter"));
 }
 
 TEST(CardLegTest, ASecondBatchBeforeCollect_IsBusy) {
