@@ -19,11 +19,11 @@
 #include "common/security/sha256.h"
 #include "common/threads/pool.h"
 #include "common/transport/pacing.h"
+#include "coordinator/app/card_legs.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
-#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
@@ -43,7 +43,6 @@
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/registry/registry.h"
-#include "kernels/selftest/card.h"
 
 namespace terrace::app {
 namespace {
@@ -135,8 +134,8 @@ struct Engine::Parts {
   legs::NodeSessionOptions session_options;
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
-  std::unique_ptr<kernels::ExpertCard> card;     // with --gpu
-  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, the card last; a node's holds its session
+  kernels::OpenedCards cards;                    // with --gpu
+  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, cards last; a node's holds its session
   std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
   legs::LegBoard board;
   std::unique_ptr<legs::Backstop> backstop;      // with nodes
@@ -151,9 +150,7 @@ struct Engine::Parts {
 
   void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
-  Status open_card(Placement& placement);
   Status open_trunk();
-  void tell_trunk(const Placement& placement, const std::string& name);
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
@@ -243,41 +240,6 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
     notes.print("{}: takes {}/s; prompts and weights get {} % of it while tokens are made", address, format_size(rate),
                 transport::kPacedShare * 100);
   return session;
-}
-
-void Engine::Parts::tell_trunk(const Placement& placement, const std::string& name) {
-  const std::string size = format_size(placement.card_dense_bytes);
-  if (placement.trunk.on_card)
-    return notes.print("{}: the trunk too, {}, with a cache of {} positions", name, size,
-                       placement.trunk.on_card->max_kv_blocks * kernels::kKvBlockPositions);
-  notes.print("{}: the trunk stays on the CPU: {}", name, placement.off_card->text());
-  if (placement.card_dense_bytes > 0)
-    notes.print("{}: the trunk's dense matrices too, {}", name, size);
-  else
-    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", name);
-}
-
-// The card's memory was taken when the placement was made; here it is filled.
-Status Engine::Parts::open_card(Placement& placement) {
-  card = std::move(placement.card);
-  TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
-  const std::size_t leg = placement.owners.n_legs() - 1;
-  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<legs::CardLeg> card_leg,
-                           legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
-                                               placement.owners, leg, kernels, experts.shift));
-  const auto begin = std::chrono::steady_clock::now();
-  auto task = notes.begin(card_leg->name());
-  TERRACE_RETURN_IF_ERROR(card_leg->load(legs::file_part_reader(file, experts), *pool,
-                                         [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); }));
-  task.reset();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  const std::uint64_t bytes = card_leg->counters().weight_bytes_sent;
-  notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
-              format_size(bytes),
-              format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
-  tell_trunk(placement, card_leg->name());
-  legs.push_back(std::move(card_leg));
-  return {};
 }
 
 Status Engine::Parts::open_trunk() {
@@ -378,8 +340,11 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
         std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, placement.memory.legs.front().room());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
-  if (placement.no_card) p.notes.print("{}", kernels::without_card_text(options.card, *placement.no_card));
-  if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
+  p.cards = std::move(placement.cards);
+  TERRACE_ASSIGN_OR_RETURN(auto card_legs, open_card_legs({placement, p.cards, p.kernels, p.experts.shift,
+                                                           legs::file_part_reader(p.file, p.experts), *p.pool},
+                                                          p.notes));
+  for (auto& leg : card_legs) p.legs.push_back(std::move(leg));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
   const auto first = p.first_epoch(placement.owners);
   p.dispatcher = std::make_unique<legs::Dispatcher>(legs::DispatcherParts{.epoch = first,

@@ -27,20 +27,22 @@ std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape) {
 
 Result<std::unique_ptr<CardLeg>> CardLeg::make(kernels::ExpertCard& card, std::span<std::byte> memory,
                                                const OwnerTable& owners, std::size_t leg,
-                                               const std::vector<kernels::ExpertKernels>& kernels, int shift) {
-  std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift));
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift,
+                                               Place place) {
+  std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift, place));
   made->place_slabs(memory, owners, leg);
   TERRACE_ASSIGN_OR_RETURN(made->executor_, card.make_executor());
   return made;
 }
 
 CardLeg::CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
-                 const std::vector<kernels::ExpertKernels>& kernels, int shift)
+                 const std::vector<kernels::ExpertKernels>& kernels, int shift, Place place)
     : card_(card),
       name_(owners.leg_name(leg)),
       n_experts_(owners.n_experts()),
       experts_(owners.n_slabs(leg)),
-      shift_(shift) {
+      shift_(shift),
+      place_(place) {
   for (const kernels::ExpertKernels& layer : kernels) shapes_.push_back(layer.shape);
 }
 

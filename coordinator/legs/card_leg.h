@@ -30,12 +30,18 @@ using SlabPartReader = std::function<Status(std::uint32_t layer, std::uint16_t e
 
 class CardLeg final : public Leg {
  public:
+  // What else the card does.
+  enum class Place : std::uint8_t {
+    kWithTrunk,  // a trunk there may compute the leg's pairs itself: slabs_on_card()
+    kApart,      // nothing: the leg is asked for its pairs as any other
+  };
   // Owns the experts that `owners` gives to `leg`; they fit into `memory`, a part of the card's slab memory, together,
   // and the card can compute their shapes (ExpertCard::check()). kernels: one per layer; shift: SHIFT of the model.
   // `card` outlives the leg.
   static Result<std::unique_ptr<CardLeg>> make(kernels::ExpertCard& card, std::span<std::byte> memory,
                                                const OwnerTable& owners, std::size_t leg,
-                                               const std::vector<kernels::ExpertKernels>& kernels, int shift);
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift,
+                                               Place place = Place::kWithTrunk);
 
   // Copies the slabs to the card, as many pieces of them at once as there are workers: reads of the file overlap with
   // each other and with the copies. on_progress is called by any of them, one call at a time. Before the first batch.
@@ -49,7 +55,10 @@ class CardLeg final : public Leg {
   Result<Ticket> submit(const LegBatch& batch) override;
   Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   LegCounters counters() const override { return counters_; }
-  std::span<const kernels::SlabView> slabs_on_card() const override { return slabs_; }
+  std::span<const kernels::SlabView> slabs_on_card() const override {
+    if (place_ == Place::kApart) return {};
+    return slabs_;
+  }
   void count_on_card(const LegCounters& counted) override { counters_ += counted; }
 
  private:
@@ -62,7 +71,7 @@ class CardLeg final : public Leg {
     SlabPart part = SlabPart::kGate;
   };
   CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
-          const std::vector<kernels::ExpertKernels>& kernels, int shift);
+          const std::vector<kernels::ExpertKernels>& kernels, int shift, Place place);
   void place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg);
   std::byte* place(std::uint64_t at, std::uint64_t bytes, std::uint32_t layer, std::uint16_t expert, SlabPart part);
   Status fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const;
@@ -73,6 +82,7 @@ class CardLeg final : public Leg {
   const std::uint32_t n_experts_;
   const std::uint64_t experts_;
   const int shift_;
+  const Place place_;
   std::vector<kernels::ExpertShape> shapes_;  // [n_layers]
   std::span<std::byte> memory_;               // on the card, that slabs take
   std::vector<PlacedPart> parts_;             // in the order of their places

@@ -97,6 +97,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"UnknownKv", generate({"--kv", "f8"}), kUsage, {"--kv: 'f8'", "f16, f32"}},
         Case{"FlagWithAValue", generate({"--stream=perhaps"}), kUsage, {"--stream: 'perhaps'"}},
         Case{"VramOfNoCard", generate({"--vram", "1G"}), kUsage, {"--vram 1G", "--gpu 0"}},
+        Case{"ACardTwice", generate({"--gpu", "0,1,0"}), kUsage, {"--gpu: card 0 is named twice"}},
+        Case{"VramOfAnotherNumberOfCards",
+             generate({"--gpu", "0", "--vram", "1G,2G"}),
+             kUsage,
+             {"--vram has 2 sizes and --gpu 1 card"}},
         Case{"F32OnACard",
              generate({"--gpu", "0", "--activations", "f32"}),
              kUsage,
@@ -222,6 +227,12 @@ TEST(CliErrors, NoCard_EndsBothProgramsAndSaysWhatToDo) {
     EXPECT_EQ(run.out, "");
     EXPECT_NE(run.err.find("leave out --gpu to compute on the CPU\n"), std::string::npos) << run.err;
   }
+}
+
+TEST(CliErrors, TwoCardsOfANode_AreRefusedWithWhatToDo) {
+  const Outcome run = run_in("/", {}, {program("terrace-node"), "--listen", "127.0.0.1:0", "--gpu", "0,1"});
+  EXPECT_EQ(run.exit_code, kUsage) << run.err;
+  EXPECT_NE(run.err.find("start a terrace-node for each"), std::string::npos) << run.err;
 }
 
 TEST(CliErrors, NoCardThatMayBeMissing_SaysSoAndTheCpuComputes) {

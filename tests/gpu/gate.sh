@@ -85,6 +85,13 @@ placements() {
   generate card-and-host --gpu 0 --vram "$vram"
   same card-and-host && worked card-and-host card host
   grep -q "the trunk stays on the CPU" "$work/card-and-host.err" || fail "card-and-host: the trunk is on the card too"
+  if [ "$(nvidia-smi --list-gpus | wc -l)" -ge 2 ]; then
+    generate two-cards --gpu 0,1 --vram "$trunk_vram,$vram" --batch 64
+    same two-cards && trunk_on_card two-cards
+    grep -q 'name:card1,kind:card,state:ok,.*pairs:[1-9]' "$work/two-cards.legs" || fail "two-cards: card1 computed nothing"
+    generate second-card-first --gpu 1,0 --vram "$vram"
+    same second-card-first && worked second-card-first card host
+  fi
   start_node cpu-node
   cpu_node=$address
   start_node gpu-node --gpu 0 --vram "$node_vram"
@@ -204,6 +211,7 @@ refused() {
 }
 refused "more memory than there is" "are free" --gpu 0 --vram 900T
 refused "a card that is not there" "there is no card" --gpu 99
+refused "a second card that is not there" "there is no card 99" --gpu 0,99 --vram 16M
 
 [ "$failures" = 0 ] && echo "gate: passed" || echo "gate: $failures failures"
 exit "$((failures != 0))"

@@ -25,6 +25,10 @@ done
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 failed=0
+if [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -lt 2 ]; then
+  export GTEST_FILTER='-*OnTwoCards*'
+  echo "one card: what needs two is left out"
+fi
 most_seconds=480 # of a stage: what a borrowed machine gives a command
 
 # report PROGRAM LOG...: the summary lines of its parts, and all that failed.
@@ -76,7 +80,7 @@ run_sanitizer() {
     for program in "${tests[@]}"; do
       [ "$program" != gpu_trunk_test ] || continue
       compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" \
-        --gtest_filter='-*LargeModel*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:CardTrunkSteps.*' \
+        --gtest_filter='-*LargeModel*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:CardTrunkSteps.*:*OnTwoCards*' \
         >"$logs/sanitizer" 2>&1 && ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" ||
         { status=1; grep -E '=========|Failure' "$logs/sanitizer" | head -20; }
       echo "$tool $program: $(grep -E 'SUMMARY' "$logs/sanitizer" | tail -1) $(grep -E '^\[  PASSED' "$logs/sanitizer")"

@@ -51,7 +51,7 @@ Result<Budget> choose_budget(const NodeOptions& options, const kernels::ExpertCa
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
   if (options.ram && card != nullptr && card->facts().integrated) {
     const std::uint64_t vram = card->facts().budget_bytes;
-    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_card(options.ram->value, true, vram));
+    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_cards(options.ram->value, vram));
     return Budget{rest, fmt::format("--ram {} less the card's {}", format_size(options.ram->value), format_size(vram)),
                   available};
   }
@@ -192,7 +192,7 @@ Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& address
 // The model's folder, of each shard where links lead, certificates that may be replaced, and the cache of manifests.
 FileNeeds file_needs(const NodeOptions& options, const std::filesystem::path& cache_dir) {
   FileNeeds needs;
-  if (options.card.gpu) needs.all_because = "the driver of --gpu opens files of its own";
+  if (options.card.any()) needs.all_because = "the driver of --gpu opens files of its own";
   if (!options.link.ucx_rdma.empty()) needs.all_because = "the drivers of --ucx-rdma open devices of their own";
   needs.read = system_files();
   std::error_code ignored;
@@ -261,6 +261,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
+  TERRACE_RETURN_IF_ERROR(check(options.card));
   // Before rights are given up: secrets may be another user's, names are looked up by files of the system, and the
   // limit of locked memory is raised.
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
