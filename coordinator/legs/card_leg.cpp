@@ -102,17 +102,21 @@ Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
   std::mutex mutex;  // guards the two below, and on_progress
   std::uint64_t done = 0;
   std::optional<Error> failed;
-  parallel.run((memory_.size() + kPiece - 1) / kPiece, [&](std::size_t item, std::size_t worker) {
-    const std::uint64_t begin = item * kPiece, bytes = std::min(kPiece, memory_.size() - begin);
-    const Status queued = writers[worker]->queue(
-        memory_.data() + begin, bytes,
-        [&](std::uint64_t at, std::span<std::byte> piece) { return fill(begin + at, piece, read); });
+  const auto note = [&](const Status& status, std::uint64_t bytes) {
     const std::lock_guard lock(mutex);
-    if (!queued.ok() && !failed) failed = queued.error();
-    on_progress(done += bytes, memory_.size());
+    if (!status.ok() && !failed) failed = status.error();
+    if (bytes > 0 && !failed) on_progress(done += bytes, memory_.size());
+    return !failed;
+  };
+  parallel.run((memory_.size() + kPiece - 1) / kPiece, [&](std::size_t item, std::size_t worker) {
+    if (!note({}, 0)) return;  // nobody reads gigabytes for a load that has failed
+    const std::uint64_t begin = item * kPiece, bytes = std::min(kPiece, memory_.size() - begin);
+    note(writers[worker]->queue(
+             memory_.data() + begin, bytes,
+             [&](std::uint64_t at, std::span<std::byte> piece) { return fill(begin + at, piece, read); }),
+         bytes);
   });
-  for (const auto& writer : writers)
-    if (const Status finished = writer->finish(); !finished.ok() && !failed) failed = finished.error();
+  for (const auto& writer : writers) note(writer->finish(), 0);
   if (failed) return lost(failed->in(fmt::format("loading experts to {}", name_)));
   counters_.weight_bytes_sent += weight_bytes_;
   return {};
