@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/experts/open.h"
-#include "kernels/cuda/trunk/plan.h"
-#include "tests/gpu/card_test.h"
-#include "tests/gpu/random_trunk.h"
+#include "tests/gpu/trunk_testing.h"
 
 namespace terrace {
 namespace {
@@ -24,38 +21,20 @@ constexpr test::TrunkShape kShape{.n_layers = 3,
                                   .n_kv_heads = 2,
                                   .head_dim = 64};
 
+constexpr std::uint32_t kMostRows = 40;
 constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, 64, 4, 512, 16};
 
-class CardTrunkSteps : public ::testing::Test {
+class CardTrunkSteps : public test::CardTrunkTest {
  protected:
   void SetUp() override {
-    auto opened = kernels::cuda::open_expert_card(0, kBudget);
-    if (!opened.ok()) GTEST_SKIP() << "no card: " << opened.error().text();
-    card_ = std::move(*opened);
-    model_ = test::make_model(kShape, weights_);
-    const auto bytes = card_->trunk_bytes(model_, kLimits);
-    ASSERT_OK(bytes);
-    memory_ = card_->slab_memory().first(*bytes);
-    auto trunk = card_->make_trunk(model_, kLimits, memory_, {});
-    ASSERT_OK(trunk);
-    trunk_ = std::move(*trunk);
-    auto slabs = test::place_slabs(*card_, model_, weights_, card_->slab_memory().subspan(*bytes));
-    ASSERT_OK(slabs);
-    slabs_ = std::move(*slabs);
+    open(kShape, kLimits, kBudget, test::Slabs::kAlike);
     std::mt19937 rng(kSeed);
-    x_ = test::bell_values(rng, std::size_t{16} * kShape.d_model, 1.0f);
+    x_ = test::bell_values(rng, std::size_t{kMostRows} * kShape.d_model, 1.0f);
   }
 
   void begin(std::uint32_t n_rows) {
     const kernels::CardStepSize size{n_rows, 1, n_rows, n_rows};
     test::fill_step(model_, size, x_, trunk_->begin(size));
-    ASSERT_TRUE(trunk_->starts(size));
-  }
-  std::vector<float> logits(const Result<kernels::CardStepResult>& result, std::uint32_t n_rows) {
-    EXPECT_TRUE(result.ok()) << result.error().text();
-    if (!result.ok()) return {};
-    EXPECT_TRUE(result->failures.empty());
-    return {result->logits, result->logits + std::size_t{n_rows} * kShape.vocabulary};
   }
   std::vector<float> whole(std::uint32_t n_rows) {
     begin(n_rows);
@@ -75,24 +54,18 @@ class CardTrunkSteps : public ::testing::Test {
     return logits(trunk_->finish(), n_rows);
   }
 
-  // What a step's values lie in: NaN, as earlier steps may leave it anywhere.
-  void spoil() {
-    using namespace kernels::cuda;
-    const std::span<std::byte> step =
-        memory_.subspan(lay_out_cache(model_, kLimits, lay_out_weights(model_, 0).end).end);
-    const auto writer = card_->make_writer();
-    ASSERT_OK(writer);
-    ASSERT_OK((*writer)->write(step.data(), std::vector(step.size(), std::byte{0xff})));
-  }
-
-  test::RandomWeights weights_;
-  std::unique_ptr<kernels::ExpertCard> card_;
-  kernels::CardTrunkModel model_;
-  std::span<std::byte> memory_;  // the trunk's
-  std::unique_ptr<kernels::CardTrunk> trunk_;
-  std::vector<kernels::SlabView> slabs_;
   std::vector<float> x_;
 };
+
+// Steps of few rows are replayed, those of more are not; none of these waits for this thread.
+TEST_F(CardTrunkSteps, WholeSteps_EqualTheirLayersWithSumsOfTheExecutor) {
+  for (const std::uint32_t n_rows : {1u, 3u, 9u, kMostRows}) {
+    begin(n_rows);
+    const std::vector<float> expected = layers_of_step(n_rows);
+    for (int replay = 0; replay < 2; ++replay)
+      EXPECT_EQUAL_FLOATS(whole(n_rows), expected, std::to_string(n_rows) + " rows");
+  }
+}
 
 TEST_F(CardTrunkSteps, BesideLegsThatGiveNothing_EqualsTheWholeStep) {
   for (const std::uint32_t n_rows : {1u, 3u, 9u, 16u}) {
@@ -126,7 +99,7 @@ TEST_F(CardTrunkSteps, HalfOfTheExpertsElsewhere_NoRowFailsByWhatEarlierStepsLef
   for (std::size_t i = 0; i < part.size(); i += 2) part[i] = {};
   for (const std::uint32_t n_rows : {4u, 8u, 1u, 16u, 3u}) {
     const std::vector<float> expected = beside(n_rows, part);
-    spoil();
+    spoil(Spoiled::kStep);
     EXPECT_EQUAL_FLOATS(beside(n_rows, part), expected, std::to_string(n_rows) + " rows");
   }
 }
