@@ -16,6 +16,7 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/experts/open.h"
+#include "tests/gpu/bench_card.h"
 #include "tests/gpu/random_trunk.h"
 
 namespace terrace::kernels {
@@ -126,24 +127,10 @@ class Bench {
   bool beside_legs_ = false;
 };
 
-// Bytes that a copy on the card reads and writes in a second.
 Result<double> measure_copy(int index) {
-  constexpr std::uint64_t kBytes = std::uint64_t{2} << 30;
-  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::Card::open(index, 2 * kBytes));
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Stream stream, card->make_stream());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Event begin, card->make_event());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Event end, card->make_event());
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const from, card->take(kBytes, "a copy"));
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const to, card->take(kBytes, "a copy"));
-  TERRACE_RETURN_IF_ERROR(stream.fill(from, 0x5a, kBytes));
-  for (int i = 0; i < 5; ++i) {
-    TERRACE_RETURN_IF_ERROR(stream.record(begin));
-    TERRACE_RETURN_IF_ERROR(stream.copy_on_card(to, from, kBytes));
-    TERRACE_RETURN_IF_ERROR(stream.record(end));
-  }
-  TERRACE_RETURN_IF_ERROR(stream.synchronize());
-  TERRACE_ASSIGN_OR_RETURN(const float ms, end.milliseconds_since(begin));
-  return 2.0 * static_cast<double>(kBytes) / (double{ms} * 1e-3);
+  TERRACE_ASSIGN_OR_RETURN(test::BenchCard card,
+                           test::BenchCard::open(index, 2 * test::BenchCard::kWeightBytes + (std::uint64_t{1} << 20)));
+  return card.copy_rate();
 }
 
 // Bytes a second from pinned memory to the card: the limit of loading from the page cache.
