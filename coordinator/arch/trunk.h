@@ -42,6 +42,7 @@ struct LayerTrace {
   std::size_t row = 0;
   std::span<const std::uint16_t> experts;  // [top_k], selection order
   std::span<const float> weights;          // [top_k]
+  std::span<const std::int64_t> sums;      // [d_model], of the chosen experts (docs/numerics.md 5)
   std::span<const float> x;                // [d_model], the residual row after the layer
 };
 using TraceFn = std::function<void(const LayerTrace&)>;

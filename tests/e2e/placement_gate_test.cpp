@@ -67,6 +67,7 @@ app::ModelOptions reference_options() {
 
 void expect_same(const GateRun& expected, const GateRun& got) {
   EXPECT_EQ(test::difference(expected, got), std::nullopt);
+  EXPECT_EQ(got.sums_xxh3.size(), got.tokens.size());
   EXPECT_EQ(got.pairs(), got.expected_pairs) << "a pair was lost, or computed twice";
 }
 

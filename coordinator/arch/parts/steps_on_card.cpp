@@ -216,12 +216,14 @@ Status StepsOnCard::trace(std::uint32_t layer, const kernels::CardRoutedRows& ro
   const std::vector<std::uint16_t> experts(routed.experts, routed.experts + n_rows * top_k);
   const std::vector<float> weights(routed.weights, routed.weights + n_rows * top_k);
   TERRACE_ASSIGN_OR_RETURN(const float* const x, parts_.card->add_and_read(layer));
+  const std::span<const std::int64_t> sums = parts_.card->sums();
   for (std::uint32_t row = 0; row < n_rows; ++row) {
     if (failed_sum(row) != nullptr) continue;
     trace_({layer,
             row,
             std::span(experts).subspan(row * top_k, top_k),
             std::span(weights).subspan(row * top_k, top_k),
+            sums.subspan(row * d_model, d_model),
             {x + row * d_model, d_model}});
   }
   return {};

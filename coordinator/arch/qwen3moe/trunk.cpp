@@ -293,6 +293,7 @@ void Qwen3MoeTrunk::trace(const Part& part, std::uint32_t layer) const {
     if (failures_.failed(row)) continue;
     trace_({layer, row, std::span(buffers_.experts).subspan(row * top_k, top_k),
             std::span(buffers_.weights).subspan(row * top_k, top_k),
+            std::span(buffers_.sums).subspan(row * d_model(), d_model()),
             std::span(buffers_.x).subspan(row * d_model(), d_model())});
   }
 }

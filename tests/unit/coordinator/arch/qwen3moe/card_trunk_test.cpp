@@ -115,9 +115,10 @@ TEST_P(TrunkOnCard, ALegThatFailsBesideTheCard_EndsTheStepAndTheCardsWait) {
 
 TEST_P(TrunkOnCard, Traces_EqualTheCpus) {
   const auto traces = [&](arch::Trunk& trunk) {
-    std::vector<std::pair<std::vector<std::uint16_t>, std::string>> all;
+    std::vector<std::tuple<std::vector<std::uint16_t>, std::string, std::vector<std::int64_t>>> all;
     trunk.set_trace([&](const arch::LayerTrace& t) {
-      all.emplace_back(std::vector(t.experts.begin(), t.experts.end()), test::xxh3(t.x) + test::xxh3(t.weights));
+      all.emplace_back(std::vector(t.experts.begin(), t.experts.end()), test::xxh3(t.x) + test::xxh3(t.weights),
+                       std::vector(t.sums.begin(), t.sums.end()));
     });
     Sequence(trunk).feed(kPrompt, 64);
     trunk.set_trace(nullptr);
