@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -283,8 +284,11 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   while (!stopped && !logits.empty()) {
     writer.add_hash(logits);
     const std::vector<std::int32_t>& history = writer.history();
-    TERRACE_ASSIGN_OR_RETURN(const std::int32_t token, sampler.sample(logits, history.size(), history));
-    stopped = writer.take(token, trunk.context());
+    std::optional<std::int32_t> token = sampler.takes_largest() ? stream.largest() : std::nullopt;
+    if (!token) {
+      TERRACE_ASSIGN_OR_RETURN(token, sampler.sample(logits, history.size(), history));
+    }
+    stopped = writer.take(*token, trunk.context());
     if (stopped) break;
     TERRACE_RETURN_IF_ERROR(writer.status());
     const auto step_begin = Clock::now();

@@ -33,6 +33,8 @@ struct FailedRow {
 struct StepResult {
   std::span<const float> logits;  // [rows that want logits, vocabulary] in the order of the rows; valid until the
                                   // next step. Undefined for failed rows
+  // [rows that want logits] id of the largest logit, the lowest of equal ones, where the trunk has looked; else empty.
+  std::span<const std::int32_t> largest = {};
   std::vector<FailedRow> failed;  // normally empty (and then nothing was allocated)
 };
 

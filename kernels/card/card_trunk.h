@@ -129,7 +129,9 @@ struct CardRoutedRows {
 
 struct CardStepResult {
   // Host memory, valid until the next step.
-  const float* logits = nullptr;           // [n_wanted, vocabulary]
+  const float* logits = nullptr;  // [n_wanted, vocabulary]
+  // [n_wanted] id of the largest logit, the lowest of equal ones; of a row that failed, any number.
+  std::span<const std::int32_t> largest;
   const std::uint16_t* experts = nullptr;  // [n_layers, n_rows, top_k] in selection order
   std::span<const CardRowFailure> failures;
   std::uint64_t compute_ns = 0;  // of run(): the card's time

@@ -170,10 +170,11 @@ TEST_F(CardLargeOps, GreedyTokens_AreTheLargestLogitsOfTheirRows) {
   }
   const float* card_logits = upload(logits);
   for (const std::uint32_t n : large::kRows) {
-    auto* tokens = room<std::uint32_t>(n);
-    ASSERT_OK(greedy_tokens(stream(),
-                            {card_logits, large::kVocabulary, n, large::kVocabulary, room<std::uint64_t>(n), tokens}));
-    EXPECT_EQ(download(tokens, n), first(expected, n)) << rows(n);
+    auto* best = upload(std::vector<GreedyKey>(n, kNoLogitSeen));
+    ASSERT_OK(find_greedy(stream(), {card_logits, large::kVocabulary, n, large::kVocabulary, best}));
+    std::vector<std::uint32_t> tokens;
+    for (const GreedyKey key : download(best, n)) tokens.push_back(greedy_token(key).value());
+    EXPECT_EQ(tokens, first(expected, n)) << rows(n);
   }
 }
 

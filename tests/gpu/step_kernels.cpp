@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
+#include "kernels/cuda/greedy/greedy.h"
 #include "kernels/cuda/trunk_ops/trunk_ops.h"
 #include "kernels/cuda/weights/card_rows.h"
 #include "tests/gpu/large_model.h"
@@ -385,9 +386,14 @@ class Maker {
     add("head", Limit::kBytes, static_cast<double>(bytes), 1, [=, this](int i) {
       return gemv_one(card_.stream(), args, {weights(i, bytes), 0, 1});
     });
-    const CheckArgs check{out_, 1, kVocabulary, nullptr, 1, failures_};
-    add("logits looked at", Limit::kBytes, floats(kVocabulary), 1,
-        [=, this](int) { return check_finite(card_.stream(), check); });
+    GreedyArgs greedy;
+    greedy.logits = out_;
+    greedy.stride = greedy.n = kVocabulary;
+    greedy.n_rows = 1;
+    TERRACE_ASSIGN_OR_RETURN(greedy.best, card_.upload(std::vector<GreedyKey>(1, kNoLogitSeen)));
+    greedy.failures = failures_;
+    add("greedy token", Limit::kBytes, floats(kVocabulary), 1,
+        [=, this](int) { return find_greedy(card_.stream(), greedy); });
     return {};
   }
 

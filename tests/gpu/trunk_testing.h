@@ -42,6 +42,11 @@ class CardTrunkTest : public ::testing::Test {
     EXPECT_TRUE(result.ok()) << result.error().text();
     if (!result.ok()) return {};
     EXPECT_TRUE(result->failures.empty());
+    EXPECT_EQ(result->largest.size(), n_rows);
+    for (std::size_t i = 0; i < result->largest.size(); ++i) {
+      const float* const row = result->logits + i * model_.vocabulary;
+      EXPECT_EQ(result->largest[i], std::max_element(row, row + model_.vocabulary) - row) << "row " << i;
+    }
     return {result->logits, result->logits + std::size_t{n_rows} * model_.vocabulary};
   }
 

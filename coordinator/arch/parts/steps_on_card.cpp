@@ -78,6 +78,7 @@ Result<StepResult> StepsOnCard::step(std::span<const StepRow> rows) {
   const auto wanted = static_cast<std::size_t>(std::ranges::count(rows, true, &StepRow::want_logits));
   StepResult result;
   result.logits = {computed->logits, wanted * parts_.info.vocabulary};
+  result.largest = computed->largest;
   streams_.commit(rows, failures_, result.failed);
   return result;
 }

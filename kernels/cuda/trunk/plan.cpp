@@ -126,6 +126,7 @@ StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limi
   at.logits = words(std::uint64_t{std::min(size.n_wanted, kHeadRows)} * model.vocabulary);
   at.weights = words(pairs);
   at.failures = words(n);
+  at.greedy = words(2 * std::uint64_t{size.n_wanted});
   at.ids = pen.take(model.layers.size() * pairs * sizeof(std::uint16_t));
   at.end = pen.at();
   return at;

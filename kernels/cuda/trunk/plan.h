@@ -63,7 +63,8 @@ struct StepLayout {
   std::uint64_t sums = 0;      // i64 [n_rows, d_model]
   std::uint64_t logits = 0;    // f32 [kHeadRows at most, vocabulary]
   std::uint64_t weights = 0;   // f32 [n_rows, top_k]
-  std::uint64_t failures = 0;  // u32 [n_rows]
+  std::uint64_t failures = 0;  // u32 [n_rows], and greedy: all bytes 0xff before a step, up to ids
+  std::uint64_t greedy = 0;    // u64 [n_wanted]: keys of the largest logits
   std::uint64_t ids = 0;       // u16 [n_layers, n_rows, top_k]
   std::uint64_t end = 0;
 

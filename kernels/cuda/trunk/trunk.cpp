@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
 #include "kernels/cuda/expert_gemv/plan.h"
+#include "kernels/cuda/greedy/greedy.h"
 #include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
@@ -179,7 +180,7 @@ Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums,
 
 Status CudaTrunk::queue_input() {
   TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(step<std::byte>(0), pinned_.in.data(), at_.in_bytes));
-  return stream_.fill(step<std::byte>(at_.failures), 0xff, size_.n_rows * sizeof(std::uint32_t));
+  return stream_.fill(step<std::byte>(at_.failures), 0xff, at_.ids - at_.failures);
 }
 
 // What comes before the layer's second norm.
@@ -229,8 +230,15 @@ Status CudaTrunk::queue_logits(std::uint32_t first, std::uint32_t n) {
   TERRACE_RETURN_IF_ERROR(residual(stream_, normed));
   float* const logits = step<float>(at_.logits);
   TERRACE_RETURN_IF_ERROR(multiply(model_.head, weights_.head, x, n, logits));
-  TERRACE_RETURN_IF_ERROR(check_finite(
-      stream_, {logits, n, model_.vocabulary, normed.rows, code(n_layers, CardFailure::kLogits), normed.failures}));
+  GreedyArgs greedy;
+  greedy.logits = logits;
+  greedy.stride = greedy.n = model_.vocabulary;
+  greedy.n_rows = n;
+  greedy.best = step<GreedyKey>(at_.greedy) + first;
+  greedy.failures = normed.failures;
+  greedy.code = code(n_layers, CardFailure::kLogits);
+  greedy.rows = normed.rows;
+  TERRACE_RETURN_IF_ERROR(find_greedy(stream_, greedy));
   return stream_.copy_to_host(pinned_.back.data() + pinned_at_.back_logits, logits,
                               std::size_t{n} * model_.vocabulary * sizeof(float));
 }
@@ -253,12 +261,21 @@ Result<CardStepResult> CudaTrunk::finish() {
   if (many) TERRACE_RETURN_IF_ERROR(finish_many_logits());
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
   collect_failures();
+  collect_largest();
   CardStepResult result;
   result.logits =
       many ? many_logits_.data() : reinterpret_cast<const float*>(pinned_.back.data() + pinned_at_.back_logits);
   result.experts = reinterpret_cast<const std::uint16_t*>(back(at_.ids));
+  result.largest = largest_;
   result.failures = failures_;
   return result;
+}
+
+void CudaTrunk::collect_largest() {
+  largest_.clear();
+  const auto* keys = reinterpret_cast<const GreedyKey*>(back(at_.greedy));
+  for (std::uint32_t i = 0; i < size_.n_wanted; ++i)
+    largest_.push_back(static_cast<std::int32_t>(greedy_token(keys[i]).value_or(0)));
 }
 
 void CudaTrunk::collect_failures() {

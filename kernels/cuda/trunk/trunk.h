@@ -87,6 +87,7 @@ class CudaTrunk final : public CardTrunk {
   Status queue_sums();
   Status finish_many_logits();
   void collect_failures();
+  void collect_largest();
 
   // layers.cpp: what a layer is
   Status norm(std::uint32_t layer, Pending pending, CardFailure what);
@@ -145,6 +146,7 @@ class CudaTrunk final : public CardTrunk {
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
   bool is_started_ = false;
   std::vector<CardRowFailure> failures_;  // of the last step
+  std::vector<std::int32_t> largest_;     // the same
   std::vector<float> many_logits_;        // where they are more than pinned memory holds
 };
 

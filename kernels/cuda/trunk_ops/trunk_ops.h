@@ -155,15 +155,4 @@ struct HandOverArgs {
 };
 Status hand_over(const Stream& stream, const HandOverArgs& args);
 
-// Notes where a row of x [n_rows, n] is not finite.
-struct CheckArgs {
-  const float* x = nullptr;
-  std::uint32_t n_rows = 0;
-  std::uint32_t n = 0;
-  const std::uint32_t* rows = nullptr;  // [n_rows]: row of the step; null: the same number
-  std::uint32_t code = 0;
-  std::uint32_t* failures = nullptr;
-};
-Status check_finite(const Stream& stream, const CheckArgs& args);
-
 }  // namespace terrace::kernels::cuda

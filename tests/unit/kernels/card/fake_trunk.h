@@ -97,15 +97,17 @@ class FakeTrunk final : public kernels::CardTrunk {
   Result<kernels::CardStepResult> head(bool add_sums) override {
     if (add_sums) add(static_cast<std::uint32_t>(model_.layers.size()) - 1);
     logits_.clear();
+    largest_.clear();
     for (std::uint32_t i = 0; i < size_.n_wanted; ++i) {
       const auto row = times(model_.head, norm(words_[3 * size_.n_rows + i], model_.output_norm));
       logits_.insert(logits_.end(), row.begin(), row.end());
+      largest_.push_back(static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
     failures_.clear();
     for (std::uint32_t row = 0; row < size_.n_rows; ++row)
       if (codes_[row] != kNone)
         failures_.push_back({row, codes_[row] / 16, static_cast<kernels::CardFailure>(codes_[row] % 16)});
-    return kernels::CardStepResult{logits_.data(), ids_.data(), failures_};
+    return kernels::CardStepResult{logits_.data(), largest_, ids_.data(), failures_};
   }
   Status copy_block(std::uint32_t to, std::uint32_t from) override {
     ++copied_blocks;
@@ -277,6 +279,7 @@ class FakeTrunk final : public kernels::CardTrunk {
   kernels::Executor executor_;
   kernels::CardStepSize size_;
   std::vector<float> x_, h_, angles_, weights_, logits_;
+  std::vector<std::int32_t> largest_;
   std::vector<std::uint32_t> words_, codes_;
   std::vector<std::uint16_t> ids_;
   std::vector<std::int64_t> sums_, own_sums_;

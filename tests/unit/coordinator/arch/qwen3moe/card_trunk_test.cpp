@@ -130,6 +130,21 @@ TEST_P(TrunkOnCard, Traces_EqualTheCpus) {
   EXPECT_EQ(card_.trunk->whole_steps, 0u) << "layers come back to be traced";
 }
 
+TEST_P(TrunkOnCard, LargestLogits_AreToldForEachRowThatWantsLogits) {
+  ModelUnderTest model(path(), on_card(), serial_);
+  model.tap().on_card = model.all_slabs();
+  arch::Trunk& trunk = model.trunk();
+  const arch::StreamId stream = trunk.open_stream().value();
+  std::vector<arch::StepRow> rows;
+  for (std::uint32_t i = 0; i < 5; ++i) rows.push_back({stream, i, static_cast<std::int32_t>(7 + i), i % 2 == 0});
+  const arch::StepResult result = test::value_of(trunk.step(rows));
+  ASSERT_EQ(result.largest.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto logits = result.logits.subspan(i * model.info().vocabulary, model.info().vocabulary);
+    EXPECT_EQ(result.largest[i], std::ranges::max_element(logits) - logits.begin());
+  }
+}
+
 // A forked stream goes on in a copy of the block that both wrote last.
 TEST_P(TrunkOnCard, ForkedStreams_GoOnByThemselves) {
   const auto forked = [&](arch::Trunk& trunk) {
