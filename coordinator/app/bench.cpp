@@ -129,8 +129,10 @@ std::string dots_table(const std::vector<DotRate>& dots, double best) {
 // What all rows of a run share.
 struct Run {
   const Engine& engine;
+  const arch::ModelInfo& info;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
+  std::optional<double> card_read_rate = {};                // bytes a second
   std::size_t batch = 0;                                    // rows of a prompt's steps
   std::optional<planner::StatedPrediction> predicted = {};  // by the plan file
 
@@ -150,9 +152,21 @@ struct Run {
   std::vector<PromptLimit> limits(const BenchResult& r) const {
     return predicted ? prompt_limits(r, engine.board().report(), *predicted) : std::vector<PromptLimit>();
   }
+  // Of the rate at which the weights of a step are read where they lie.
   std::optional<double> share(const BenchResult& r) const {
     if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
-    return r.weight_gb_per_second() / bandwidth->best().gb_per_second;
+    const ReadRates rates{bandwidth->best().gb_per_second * 1e9, card_read_rate};
+    return r.tokens_per_second * rates.seconds(r.weight_bytes_per_token, card_part(r));
+  }
+  double card_part(const BenchResult& r) const {
+    const std::vector<legs::LegReport> legs = engine.board().report();
+    double pairs = 0, on_card = 0;
+    for (std::size_t i = 0; i < r.counters.size(); ++i) {
+      const auto computed = static_cast<double>(r.counters[i].pairs);
+      pairs += computed;
+      if (legs[i].kind == legs::LegKind::kCard) on_card += computed;
+    }
+    return part_read_by_card(info, engine.made_of().trunk.card != nullptr, on_card / std::max(pairs, 1.0));
   }
 };
 
@@ -173,6 +187,7 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
   // A prompt is bound by arithmetic, not by memory: no share.
   row["share_of_bandwidth"] = nullptr;
   if (const auto share = run.share(r)) row["share_of_bandwidth"] = *share;
+  if (run.card_read_rate) row["card_read_gb_per_second"] = *run.card_read_rate / 1e9;
   row["wire_bytes_per_token"] = r.wire_bytes_per_token;
   row["legs"] = legs_json(run.engine.board().report(), r.counters);
   if (run.predicted) {
@@ -218,6 +233,7 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
     }
   if (run.bandwidth)
     print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
+  if (run.card_read_rate) print_out("of the card, of its memory: {:.2f} GB/s\n", *run.card_read_rate / 1e9);
 }
 
 Status print_limits(const Options& o, Parallel& parallel, const ReadBandwidth& bandwidth) {
@@ -278,7 +294,11 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   const auto batch = static_cast<std::uint32_t>(engine.trunk().max_rows());
-  Run run{engine, engine.parallel().n_workers(), std::nullopt, batch};
+  Run run{.engine = engine,
+          .info = engine.trunk().info(),
+          .threads = engine.parallel().n_workers(),
+          .bandwidth = std::nullopt,
+          .batch = batch};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }
@@ -286,6 +306,9 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));
     if (!o.limits && !run.bandwidth->note.empty() && !o.model.quiet) print_err("terrace: {}\n", run.bandwidth->note);
+    if (const kernels::ExpertCard* const card = engine.made_of().card; card != nullptr) {
+      TERRACE_ASSIGN_OR_RETURN(run.card_read_rate, card->read_rate());
+    }
   }
   if (o.limits) TERRACE_RETURN_IF_ERROR(print_limits(o, engine.parallel(), *run.bandwidth));
   std::vector<BenchResult> results;

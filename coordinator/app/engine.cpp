@@ -193,7 +193,7 @@ Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pi
 const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
 Engine::Made Engine::made_of() const {
-  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup()};
+  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup(), parts_->card.get()};
 }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {

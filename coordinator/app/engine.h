@@ -66,6 +66,7 @@ class Engine {
     const arch::TrunkOptions& trunk;
     const std::vector<kernels::ExpertKernels>& experts;  // [n_layers]
     legs::SlabLookup slabs;                              // of every expert of the file
+    const kernels::ExpertCard* card;                     // of --gpu; null: none
   };
   Made made_of() const;
 

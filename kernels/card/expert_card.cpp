@@ -11,6 +11,11 @@ Error no_trunk(const CardFacts& facts) {
 
 }  // namespace
 
+Result<double> ExpertCard::read_rate() const {
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("card {} ({}): how fast its memory is read is not measured", facts().index, facts().name));
+}
+
 Result<std::uint64_t> ExpertCard::trunk_bytes(const CardTrunkModel&, const CardTrunkLimits&) const {
   return no_trunk(facts());
 }

@@ -104,6 +104,9 @@ class ExpertCard {
   // What is left of the budget for slabs, 256-byte aligned. Parts of a slab begin at multiples of 16 bytes, and may be
   // read up to the next one.
   virtual std::span<std::byte> slab_memory() const = 0;
+  // Bytes a second that the card reads of slab memory at best, measured now: nothing may compute there. kUnsupported:
+  // this card has no such measure.
+  virtual Result<double> read_rate() const;
   // Whether experts of this shape can be computed here. kUnsupported: names the type that has no kernel, or rows too
   // long for the card; kOutOfMemory: a single pair does not fit into an executor's workspace.
   virtual Status check(const ExpertShape& shape) const = 0;
