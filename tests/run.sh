@@ -6,7 +6,8 @@
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
 #   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, the
-#                           server's clients for minutes, 20 s of fuzzing a target, and clang-tidy
+#                           server's clients for minutes, 20 s of fuzzing a target, the kernels compiled for every card
+#                           that they are for, and clang-tidy
 #
 # A test that fails beside others is run once more alone. If it passes then, the run passes, and the last lines name the
 # test: it depends on how busy the machine is, which is a fault of the test to be mended.
@@ -122,6 +123,13 @@ soak() {
   build/release/tests/terrace-soak --runs 1000 --seed "$(date +%Y%m%d)"
 }
 
+# The release build has kernels for one architecture; that the others compile is seen here. Without nvcc there is nothing
+# to compile, and CMake says so.
+every_card() {
+  cmake --preset release -B build/every-card -DTERRACE_CUDA_ARCHITECTURES="86;90a;120;121" &&
+    cmake --build build/every-card -j "$jobs" --target terrace_cuda_kernels
+}
+
 # What the release run skipped is what tests/skips.txt says that this machine has to skip.
 check_skips() {
   tests/check_skips.py "$log_dir/release-tests.log"
@@ -150,6 +158,7 @@ if stage install install_packages && stage test-tools fetch_test_tools &&
   fi
   if [ "$mode" = full ]; then stage soak soak || true; fi
   if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
+  if [ "$mode" = full ]; then stage every-card every_card || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi
 report
