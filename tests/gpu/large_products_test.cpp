@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(All, CardLargeProducts,
                          case_name);
 
 // Q, K and V: what a layer hands to gemv_together().
-class CardProductsTogether : public LargeProductsTest {
+class CardLargeProductsTogether : public LargeProductsTest {
  protected:
   void expect_together(const std::array<TensorType, 3>& types) {
     std::vector<Placed> placed;
@@ -127,16 +127,16 @@ class CardProductsTogether : public LargeProductsTest {
   }
 };
 
-TEST_F(CardProductsTogether, QueriesKeysAndValuesInOneLaunch_EqualReference) {
+TEST_F(CardLargeProductsTogether, QueriesKeysAndValuesInOneLaunch_EqualReference) {
   expect_together({TensorType::kQ4_K, TensorType::kQ4_K, TensorType::kQ6_K});
 }
 
-TEST_F(CardProductsTogether, OfOtherTypesInOneLaunch_EqualReference) {
+TEST_F(CardLargeProductsTogether, OfOtherTypesInOneLaunch_EqualReference) {
   expect_together({TensorType::kQ5_K, TensorType::kQ6_K, TensorType::kQ5_K});
 }
 
 // Not all of them have a kernel for several: each is a launch of its own.
-TEST_F(CardProductsTogether, OfTypesThatShareNoLaunch_EqualReference) {
+TEST_F(CardLargeProductsTogether, OfTypesThatShareNoLaunch_EqualReference) {
   expect_together({TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kF16});
 }
 
