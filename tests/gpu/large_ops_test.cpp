@@ -19,21 +19,21 @@ namespace {
 
 namespace large = test::large_model;
 
-constexpr unsigned kSeed = 20293;
+constexpr unsigned kLargeSeed = 20293;
 constexpr float kEps = 1e-6f;
 
 class CardLargeOps : public test::CardTest {
  protected:
   std::vector<float> random(std::size_t n, float scale = 1.0f) { return test::bell_values(rng_, n, scale); }
   const Ops& scalar() const { return test::scalar_ops(); }
-  static std::string rows(std::uint32_t n) { return std::to_string(n) + " rows, seed " + std::to_string(kSeed); }
+  static std::string rows(std::uint32_t n) { return std::to_string(n) + " rows, seed " + std::to_string(kLargeSeed); }
   // The first n of `values`.
   template <class T>
   static std::vector<T> first(const std::vector<T>& values, std::size_t n) {
     return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n)};
   }
 
-  std::mt19937 rng_{kSeed};
+  std::mt19937 rng_{kLargeSeed};
 };
 
 TEST_F(CardLargeOps, NormsOfRowsAndOfHeads_EqualReference) {

@@ -17,7 +17,7 @@ using test::Matrix;
 using test::Rng;
 namespace large = test::large_model;
 
-constexpr unsigned kSeed = 20287;
+constexpr unsigned kLargeSeed = 20287;
 
 struct Product {
   const char* name;
@@ -66,7 +66,7 @@ class LargeProductsTest : public test::CardProductsTest {
     }
   }
 
-  Rng rng_{kSeed};
+  Rng rng_{kLargeSeed};
 };
 
 using Case = std::tuple<WeightKernels, Product>;
@@ -84,7 +84,7 @@ TEST_P(CardLargeProducts, AnyNumberOfRows_EqualsReference) {
   const bool has_kernel_for_many = k.activation != ActivationClass::kA8x32;
   const std::uint64_t used = card().used_bytes();
   for (const std::uint32_t n : large::kRows) {
-    const std::string what = test::describe(placed.matrix, n, kSeed);
+    const std::string what = test::describe(placed.matrix, n, kLargeSeed);
     expect_reference(on_card(k.type, placed.w, card_x, placed.matrix, n), placed, n, what);
     if (has_kernel_for_many)
       expect_reference(by_kernel_for_many(k.type, placed.w, card_x, placed.matrix, n), placed, n, "for many, " + what);
@@ -121,7 +121,7 @@ class CardLargeProductsTogether : public LargeProductsTest {
       for (std::size_t i = 0; i < types.size(); ++i)
         expect_reference(download(together[i].args.y, std::size_t{n} * placed[i].matrix.rows), placed[i], n,
                          std::string(info(types[i]).name) + ", product " + std::to_string(i) + " of three, " +
-                             test::describe(placed[i].matrix, n, kSeed));
+                             test::describe(placed[i].matrix, n, kLargeSeed));
       card().release_to(used);
     }
   }

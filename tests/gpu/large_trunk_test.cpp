@@ -11,32 +11,32 @@ namespace {
 
 namespace large = test::large_model;
 
-constexpr unsigned kSeed = 3517;
-constexpr std::uint64_t kBudget = std::uint64_t{3} << 30;
+constexpr unsigned kLargeSeed = 3517;
+constexpr std::uint64_t kLargeBudget = std::uint64_t{3} << 30;
 constexpr std::uint32_t kPositions = 520;
-constexpr test::TrunkShape kShape{.n_layers = 2,
-                                  .d_model = large::kWidth,
-                                  .n_experts = large::kExperts,
-                                  .top_k = large::kTopK,
-                                  .ff = large::kExpertWidth,
-                                  .vocabulary = large::kVocabulary,
-                                  .n_heads = large::kHeads,
-                                  .n_kv_heads = large::kKvHeads,
-                                  .head_dim = large::kHeadDim};
-constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, large::kMostRows, 4, 1024, 32};
+constexpr test::TrunkShape kLargeShape{.n_layers = 2,
+                                       .d_model = large::kWidth,
+                                       .n_experts = large::kExperts,
+                                       .top_k = large::kTopK,
+                                       .ff = large::kExpertWidth,
+                                       .vocabulary = large::kVocabulary,
+                                       .n_heads = large::kHeads,
+                                       .n_kv_heads = large::kKvHeads,
+                                       .head_dim = large::kHeadDim};
+constexpr kernels::CardTrunkLimits kLargeLimits{kernels::KvType::kF16, large::kMostRows, 4, 1024, 32};
 
 class CardLargeSteps : public test::CardTrunkTest {
  protected:
   void SetUp() override {
-    open(kShape, kLimits, kBudget, test::Slabs::kDistinct);
-    std::mt19937 rng(kSeed);
-    x_ = test::bell_values(rng, std::size_t{kPositions} * kShape.d_model, 1.0f);
+    open(kLargeShape, kLargeLimits, kLargeBudget, test::Slabs::kDistinct);
+    std::mt19937 rng(kLargeSeed);
+    x_ = test::bell_values(rng, std::size_t{kPositions} * kLargeShape.d_model, 1.0f);
   }
 
   // Rows first .. first + n_rows - 1 of the stream, logits of all of them.
   void begin(std::uint32_t first, std::uint32_t n_rows) {
     const kernels::CardStepSize size{n_rows, 1, n_rows, first + n_rows};
-    test::fill_step(model_, size, std::span(x_).subspan(std::size_t{first} * kShape.d_model), trunk_->begin(size));
+    test::fill_step(model_, size, std::span(x_).subspan(std::size_t{first} * kLargeShape.d_model), trunk_->begin(size));
   }
   std::vector<float> whole(std::uint32_t first, std::uint32_t n_rows) {
     begin(first, n_rows);
@@ -63,7 +63,7 @@ class CardLargeSteps : public test::CardTrunkTest {
 // Steps of 1 and 7 rows are replayed graphs, those of 64 and 512 launched as they come.
 TEST_F(CardLargeSteps, TokenByToken_EqualsChunksOf7And64And512) {
   const std::vector<float> token_by_token = in_chunks(1);
-  ASSERT_EQ(token_by_token.size(), std::size_t{kPositions} * kShape.vocabulary);
+  ASSERT_EQ(token_by_token.size(), std::size_t{kPositions} * kLargeShape.vocabulary);
   for (const std::uint32_t rows : {7u, 64u, 512u})
     EXPECT_EQUAL_FLOATS(in_chunks(rows), token_by_token, "chunks of " + std::to_string(rows));
 }
