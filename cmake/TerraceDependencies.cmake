@@ -17,6 +17,19 @@ pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(prometheus_core REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 pkg_check_modules(prometheus_pull REQUIRED IMPORTED_TARGET prometheus-cpp-pull)
 
+# Optional: XXH3 by the widest vectors of the CPU that the program runs on, where the library was built so (x86-64 only).
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)
+check_cxx_source_compiles("
+  #define XXH_STATIC_LINKING_ONLY
+  #include <xxh_x86dispatch.h>
+  int main() {
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    return XXH3_64bits_update(&state, \"\", 0) == XXH_OK ? 0 : 1;
+  }" TERRACE_HAS_XXHASH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
+
 # Optional: the transport `ucx` (docs/adr/0023).
 set(TERRACE_UCX AUTO CACHE STRING "Build the transport ucx: AUTO, if UCX is found; ON: it must be; OFF")
 set_property(CACHE TERRACE_UCX PROPERTY STRINGS AUTO ON OFF)

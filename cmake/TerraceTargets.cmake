@@ -60,10 +60,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 
 # terrace_add_cuda_library(<folder_name> ...): a library of kernels/cuda, where cards are built for at all. Sources may be
-# .cu; .cuh files are named among the SOURCES.
+# .cu; .cuh files are named among the SOURCES. The target terrace_cuda_kernels is all of them.
+add_custom_target(terrace_cuda_kernels)
 function(terrace_add_cuda_library name)
   if(TERRACE_HAS_CUDA)
     terrace_add_library(${name} ${ARGN})
+    add_dependencies(terrace_cuda_kernels terrace_${name})
     target_link_libraries(terrace_${name} PRIVATE CUDA::cudart_static)
   endif()
 endfunction()

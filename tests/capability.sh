@@ -43,8 +43,10 @@ has() {
     cpus2) [ "$(nproc)" -ge 2 ] ;;
     cores2) [ "$(lscpu --parse=CORE | grep -v '^#' | sort -u | wc -l)" -ge 2 ] ;;
     avx2) has_flag avx2 ;;
+    avx512-bytes) has_flag avx512bw ;;
     avx512-vnni) has_flag avx512_vnni ;;
     card) [ -e /dev/nvidia0 ] ;;
+    cards2) [ -e /dev/nvidia0 ] && [ -e /dev/nvidia1 ] ;;
     vectors) [ -d "$vectors/golden" ] && [ -d "$vectors/facts/http_shapes" ] ;;
     python:*) tests/repository/with_venv.sh -c "import ${1#python:}" ;;
     clang-format-14) tool_version=$("${CLANG_FORMAT:-clang-format}" --version) && [[ $tool_version == *"version 14."* ]] ;;

@@ -5,8 +5,9 @@
 #                           common/, tier_node/, planted faults and the fuzz targets' corpora, the thread sanitizer for
 #                           transport, legs, session and threads
 #   tests/run.sh --quick    the release build and every test
-#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults, the
-#                           server's clients for minutes, 20 s of fuzzing a target, and clang-tidy
+#   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults and
+#                           1,000 other schedules of the supervisor, the server's clients for minutes, 20 s of fuzzing a
+#                           target, the kernels compiled for every card that they are for, and clang-tidy
 #
 # A test that fails beside others is run once more alone. If it passes then, the run passes, and the last lines name the
 # test: it depends on how busy the machine is, which is a fault of the test to be mended.
@@ -122,6 +123,23 @@ soak() {
   build/release/tests/terrace-soak --runs 1000 --seed "$(date +%Y%m%d)"
 }
 
+# The release build has kernels for one architecture; that the others compile is seen here. Without nvcc there is nothing
+# to compile, and CMake says so.
+every_card() {
+  cmake --preset release -B build/every-card -DTERRACE_CUDA_ARCHITECTURES="86;90a;120;121" &&
+    cmake --build build/every-card -j "$jobs" --target terrace_cuda_kernels
+}
+
+# Five times two hundred schedules that no other day has; what fails says how to run it again.
+simulate() {
+  local day n
+  day=$(($(date +%s) / 86400 % 9999))
+  for n in 1 2 3 4 5; do
+    build/release/tests/fault_simulation_test --gtest_brief=1 --gtest_filter='Seeds/SupervisedSimulation.*' \
+      --gtest_random_seed=$((day * 5 + n)) || return 1
+  done
+}
+
 # What the release run skipped is what tests/skips.txt says that this machine has to skip.
 check_skips() {
   tests/check_skips.py "$log_dir/release-tests.log"
@@ -149,7 +167,9 @@ if stage install install_packages && stage test-tools fetch_test_tools &&
     sanitize tsan || true
   fi
   if [ "$mode" = full ]; then stage soak soak || true; fi
+  if [ "$mode" = full ]; then stage simulation simulate || true; fi
   if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
+  if [ "$mode" = full ]; then stage every-card every_card || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi
 report

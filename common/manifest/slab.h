@@ -22,6 +22,11 @@ using security::Sha256;
 Status read_slab(const gguf::File& file, const ModelExperts& model, std::uint32_t layer, std::uint32_t expert,
                  std::span<std::byte> out);
 
+// Reads the bytes [begin, begin + out.size()) of an expert's `part`, one of model.layers[...]; they lie inside it.
+// Errors as read_slab().
+Status read_slab_part(const gguf::File& file, const PartLocation& part, std::uint32_t expert, std::uint64_t begin,
+                      std::span<std::byte> out);
+
 // What every reader of slabs says of a read that failed: "FILE: tensor T: cannot read at offset N: REASON".
 Error slab_read_error(const gguf::File& file, const PartLocation& part, std::uint64_t offset, const std::string& reason,
                       ErrorCode code);

@@ -2,9 +2,9 @@
 // whatever waits, shown in `status`; nothing else decides it.
 //
 // Who waits how   The pool's threads (for a run, and its caller for them) and the step's thread (for a node's reply)
-//                 follow the policy. Everything else always blocks: a node's I/O and compute threads wait for a
-//                 coordinator's next layer, which is further away than any spin that is worth its power, and the rest
-//                 (control plane, leases, loading) is not in a hurry.
+//                 follow the policy, and a node's I/O thread does while a coordinator's next layer comes soon enough
+//                 for a spin. Everything else always blocks: most coordinators' next layer is further away than any
+//                 spin that is worth its power, and the rest (control plane, leases, loading) is not in a hurry.
 #pragma once
 
 #include <chrono>

@@ -9,6 +9,9 @@
 
 #define XXH_STATIC_LINKING_ONLY  // declares the state's layout, so that it needs no heap
 #include <xxhash.h>
+#ifdef TERRACE_HAS_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the same values from the widest vectors that this CPU has
+#endif
 
 #include "common/wire/frame.h"
 

@@ -3,7 +3,8 @@
 #include "common/wire/pack_blocks.h"
 
 #include <bit>
-#include <cstring>
+
+#include "common/wire/vectors.h"
 
 namespace terrace::wire {
 
@@ -20,16 +21,6 @@ using HalfInts = std::int32_t __attribute__((vector_size(16)));
 using Words = std::int16_t __attribute__((vector_size(32)));
 using Bytes = std::int8_t __attribute__((vector_size(32)));
 
-// Vectors go by reference: how they are passed by value would depend on the target.
-template <class Vector>
-TERRACE_AVX2_INLINE void load(const void* from, Vector& to) {
-  std::memcpy(&to, from, sizeof to);
-}
-template <class Vector>
-TERRACE_AVX2_INLINE void store(const Vector& from, void* to) {
-  std::memcpy(to, &from, sizeof from);
-}
-
 TERRACE_AVX2_INLINE std::uint64_t any_of(const Quads& values) {
   return static_cast<std::uint64_t>((values[0] | values[1]) | (values[2] | values[3]));
 }
@@ -38,7 +29,7 @@ TERRACE_AVX2_INLINE unsigned width_of(const std::int64_t* y) {
   Quads any{}, magnitude{};
   for (std::size_t i = 0; i < kBlock; i += 4) {
     Quads values;
-    load(y + i, values);
+    load_vector(y + i, values);
     any |= values;
     magnitude |= values ^ (values < 0);
   }
@@ -67,7 +58,7 @@ TERRACE_AVX2_INLINE void store_planes(const Ints (&values)[4], unsigned n, std::
   for (unsigned plane = 0; plane < 4; ++plane) {
     if (plane >= n) return;
     const Ints in_order = __builtin_shufflevector(planes[plane], planes[plane], 0, 4, 1, 5, 2, 6, 3, 7);
-    store(in_order, out + plane * kBlock);
+    store_vector(in_order, out + plane * kBlock);
   }
 }
 
@@ -79,8 +70,8 @@ TERRACE_AVX2_INLINE void split_halves(const std::int64_t* y, unsigned n_planes, 
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
       Ints a, b;
-      load(y + half + 8 * i, a);
-      load(y + half + 8 * i + 4, b);
+      load_vector(y + half + 8 * i, a);
+      load_vector(y + half + 8 * i + 4, b);
       values[i] = __builtin_shufflevector(a, b, first, first + 2, first + 4, first + 6, first + 8, first + 10,
                                           first + 12, first + 14);
     }
@@ -100,9 +91,9 @@ TERRACE_AVX2 std::byte* pack_block(const std::int64_t* y, std::byte* out) {
 // Adds to four sums, which may wrap.
 TERRACE_AVX2_INLINE void add_four(const Quads& values, std::int64_t* sums) {
   UnsignedQuads total;
-  load(sums, total);
+  load_vector(sums, total);
   total += reinterpret_cast<UnsignedQuads>(values);
-  store(total, sums);
+  store_vector(total, sums);
 }
 
 // 32 of the block's values, of 1 to 4 bytes each, with their signs: values[i] has the four from 4 i on, and the four
@@ -111,7 +102,7 @@ template <int width>
 TERRACE_AVX2_INLINE void load_ints(const std::byte* planes, Ints (&values)[4]) {
   Bytes plane[4] = {};
 #pragma GCC unroll 4
-  for (int i = 0; i < width; ++i) load(planes + static_cast<std::size_t>(i) * kBlock, plane[i]);
+  for (int i = 0; i < width; ++i) load_vector(planes + static_cast<std::size_t>(i) * kBlock, plane[i]);
   Words pairs[2][2];  // bytes 0 and 1 of a value, bytes 2 and 3; of the low and the high eight values of each half
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
@@ -170,8 +161,8 @@ TERRACE_AVX2 bool is_least(const std::byte* planes, unsigned width) {
   Quads differs{};
   for (std::size_t half = 0; half < kBlock; half += 32) {
     Bytes high, low{};
-    load(top + half, high);
-    if (width > 1) load(top + half - kBlock, low);
+    load_vector(top + half, high);
+    if (width > 1) load_vector(top + half - kBlock, low);
     differs |= reinterpret_cast<Quads>(high ^ (low < 0));
   }
   return any_of(differs) != 0;

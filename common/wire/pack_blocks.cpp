@@ -83,8 +83,9 @@ constexpr BlockFunctions kPortable{"portable", pack_block, add_block, is_least};
 const BlockFunctions& portable_blocks() { return kPortable; }
 
 const BlockFunctions& block_functions() {
-  const BlockFunctions* const avx2 = avx2_blocks();
-  return avx2 != nullptr ? *avx2 : kPortable;
+  if (const BlockFunctions* const avx512 = avx512_blocks()) return *avx512;
+  if (const BlockFunctions* const avx2 = avx2_blocks()) return *avx2;
+  return kPortable;
 }
 
 std::byte* pack_short_block(const std::int64_t* y, std::size_t n, std::byte* out) { return pack_values(y, n, out); }

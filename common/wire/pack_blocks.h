@@ -23,6 +23,8 @@ struct BlockFunctions {
 const BlockFunctions& portable_blocks();
 // Null: this CPU has no AVX2, or is no x86-64.
 const BlockFunctions* avx2_blocks();
+// The same, packing in AVX-512. Null: this CPU has none with byte instructions.
+const BlockFunctions* avx512_blocks();
 // The fastest that this CPU has. Asked for once a row: a look at what the C library found when the program began.
 const BlockFunctions& block_functions();
 

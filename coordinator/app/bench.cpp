@@ -15,6 +15,7 @@
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "coordinator/app/bandwidth.h"
+#include "coordinator/app/bench_legs.h"
 #include "coordinator/app/bench_run.h"
 #include "coordinator/app/bench_serving.h"
 #include "coordinator/app/bench_streams.h"
@@ -46,6 +47,7 @@ struct Options {
   std::uint32_t repeats = 5;
   std::uint32_t streams = 0;
   bool serving = false;
+  bool legs_alone = false;
   Output output = Output::kMarkdown;
   bool limits = false;
   Bytes limits_buffer = default_read_buffer();
@@ -66,6 +68,8 @@ OptionTable make_table(Options* o) {
       .add("streams", &o->streams,
            "also decode so many streams at once, beside what their weights and kernels allow; 0: none")
       .range(0, kMostStreams);
+  table.add("legs-alone", &o->legs_alone,
+            "also replay what the trunk and each leg computed of a token, each alone, beside the token's time");
   table.add("serving", &o->serving,
             "also measure what serving adds: the wait for a first token, steps with a prompt in them, "
             "the cost of a token, a kept prefix; with --streams slots, or 8");
@@ -129,8 +133,10 @@ std::string dots_table(const std::vector<DotRate>& dots, double best) {
 // What all rows of a run share.
 struct Run {
   const Engine& engine;
+  const arch::ModelInfo& info;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
+  std::optional<double> card_read_rate = {};                // bytes a second
   std::size_t batch = 0;                                    // rows of a prompt's steps
   std::optional<planner::StatedPrediction> predicted = {};  // by the plan file
 
@@ -145,14 +151,31 @@ struct Run {
   // In how many parts the test's steps run.
   std::size_t parts(const BenchResult& r) const {
     const std::size_t rows = r.test.n_gen != 0 ? 1 : std::min<std::size_t>(r.test.n_prompt, batch);
-    return arch::step_parts(engine.made_of().trunk, r.test.n_gen != 0, rows, engine.dispatcher().computes_elsewhere());
+    const arch::TrunkOptions& trunk = engine.made_of().trunk;
+    const bool nodes = engine.dispatcher().computes_elsewhere();
+    if (!trunk.on_card) return arch::step_parts(trunk, r.test.n_gen != 0, rows, nodes);
+    if (r.test.n_gen != 0 || engine.dispatcher().all_on_card()) return 1;
+    return arch::parts_on_card(trunk,
+                               {.n_rows = rows, .n_experts = info.n_experts, .top_k = info.top_k, .nodes = nodes});
   }
   std::vector<PromptLimit> limits(const BenchResult& r) const {
     return predicted ? prompt_limits(r, engine.board().report(), *predicted) : std::vector<PromptLimit>();
   }
+  // Of the rate at which the weights of a step are read where they lie.
   std::optional<double> share(const BenchResult& r) const {
     if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
-    return r.weight_gb_per_second() / bandwidth->best().gb_per_second;
+    const ReadRates rates{bandwidth->best().gb_per_second * 1e9, card_read_rate};
+    return r.tokens_per_second * rates.seconds(r.weight_bytes_per_token, card_part(r));
+  }
+  double card_part(const BenchResult& r) const {
+    const std::vector<legs::LegReport> legs = engine.board().report();
+    double pairs = 0, on_card = 0;
+    for (std::size_t i = 0; i < r.counters.size(); ++i) {
+      const auto computed = static_cast<double>(r.counters[i].pairs);
+      pairs += computed;
+      if (legs[i].kind == legs::LegKind::kCard) on_card += computed;
+    }
+    return part_read_by_card(info, engine.made_of().trunk.card != nullptr, on_card / std::max(pairs, 1.0));
   }
 };
 
@@ -173,6 +196,7 @@ nlohmann::ordered_json to_json(const Run& run, const BenchResult& r) {
   // A prompt is bound by arithmetic, not by memory: no share.
   row["share_of_bandwidth"] = nullptr;
   if (const auto share = run.share(r)) row["share_of_bandwidth"] = *share;
+  if (run.card_read_rate) row["card_read_gb_per_second"] = *run.card_read_rate / 1e9;
   row["wire_bytes_per_token"] = r.wire_bytes_per_token;
   row["legs"] = legs_json(run.engine.board().report(), r.counters);
   if (run.predicted) {
@@ -218,6 +242,7 @@ void print_table(const Run& run, const std::vector<BenchResult>& results) {
     }
   if (run.bandwidth)
     print_out("\nread bandwidth of the same threads: {:.2f} GB/s\n", run.bandwidth->best().gb_per_second);
+  if (run.card_read_rate) print_out("of the card, of its memory: {:.2f} GB/s\n", *run.card_read_rate / 1e9);
 }
 
 Status print_limits(const Options& o, Parallel& parallel, const ReadBandwidth& bandwidth) {
@@ -274,11 +299,29 @@ Status run_all_streams(const Options& o, const std::vector<BenchTest>& tests, co
   return {};
 }
 
+// Those of --legs-alone, of each test that generates.
+Status run_all_legs_alone(const Options& o, const std::vector<BenchTest>& tests, Engine& engine,
+                          nlohmann::ordered_json& rows) {
+  for (const BenchTest& test : tests) {
+    if (test.n_gen == 0 || !o.legs_alone) continue;
+    if (!o.model.quiet)
+      print_err("terrace: {} at depth {}, each leg alone, {} times\n", test.name(), test.depth, o.repeats);
+    TERRACE_ASSIGN_OR_RETURN(const LegsAloneResult result, run_legs_alone(engine, test, o.repeats));
+    if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
+    rows.push_back(with_run(engine, to_json(result)));
+  }
+  return {};
+}
+
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
   const auto batch = static_cast<std::uint32_t>(engine.trunk().max_rows());
-  Run run{engine, engine.parallel().n_workers(), std::nullopt, batch};
+  Run run{.engine = engine,
+          .info = engine.trunk().info(),
+          .threads = engine.parallel().n_workers(),
+          .bandwidth = std::nullopt,
+          .batch = batch};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }
@@ -286,6 +329,9 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));
     if (!o.limits && !run.bandwidth->note.empty() && !o.model.quiet) print_err("terrace: {}\n", run.bandwidth->note);
+    if (const kernels::ExpertCard* const card = engine.made_of().card; card != nullptr) {
+      TERRACE_ASSIGN_OR_RETURN(run.card_read_rate, card->read_rate());
+    }
   }
   if (o.limits) TERRACE_RETURN_IF_ERROR(print_limits(o, engine.parallel(), *run.bandwidth));
   std::vector<BenchResult> results;
@@ -296,6 +342,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   }
   if (o.output == Output::kMarkdown) print_table(run, results);
   for (const BenchResult& result : results) rows.push_back(to_json(run, result));
+  TERRACE_RETURN_IF_ERROR(run_all_legs_alone(o, tests, engine, rows));
   return run_all_streams(o, tests, run, engine, rows);
 }
 
@@ -303,6 +350,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
 Status run_engine_tests(const Options& o, const CommandContext& context, const std::vector<BenchTest>& tests,
                         nlohmann::ordered_json& rows) {
   ModelOptions model = o.model;
+  model.records_experts = o.legs_alone;
   if (o.streams != 0) model.streams = o.streams + serve::kSpareStreams;
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(model, context.environment));
   TERRACE_RETURN_IF_ERROR(run_tests(o, tests, *engine, rows));

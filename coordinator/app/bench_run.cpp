@@ -216,6 +216,19 @@ std::uint64_t step_weight_bytes(const arch::ModelInfo& info, std::size_t n_rows,
   return bytes;
 }
 
+double part_read_by_card(const arch::ModelInfo& info, bool trunk_on_card, double pairs_on_card) {
+  const auto all = static_cast<double>(info.weight_bytes_per_step);
+  double experts = 0;
+  for (const std::uint64_t bytes : info.expert_bytes) experts += static_cast<double>(info.top_k * bytes);
+  const double dense = all - experts - static_cast<double>(info.embedding_row_bytes);
+  return (pairs_on_card * experts + (trunk_on_card ? dense : 0.0)) / all;
+}
+
+double ReadRates::seconds(double bytes, double card_part) const {
+  const double on_card = card ? bytes * card_part : 0.0;
+  return (bytes - on_card) / host + (card ? on_card / *card : 0.0);
+}
+
 Result<BenchResult> run_test(Engine& engine, const BenchTest& test, const BenchOptions& options) {
   BenchResult result;
   result.test = test;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -77,5 +78,18 @@ void add(legs::LegCounters& sum, const legs::LegCounters& part);
 // Bytes of weights that one step reads. distinct[layer]: how many experts its rows chose there, each read once.
 std::uint64_t step_weight_bytes(const arch::ModelInfo& info, std::size_t n_rows, bool want_logits,
                                 std::span<const std::uint32_t> distinct);
+
+// Of the bytes that a decode step of one row reads, the part that a card does: its share of the pairs, and dense
+// matrices and head where the trunk multiplies there.
+double part_read_by_card(const arch::ModelInfo& info, bool trunk_on_card, double pairs_on_card);
+
+// Read rates of the memories that weights lie in, bytes a second.
+struct ReadRates {
+  double host = 0;
+  std::optional<double> card;  // absent: there is none, or it was not measured
+  // Seconds for so many bytes, `card_part` of them in the card's memory, one memory after the other. What nodes read
+  // counts as the host's.
+  double seconds(double bytes, double card_part) const;
+};
 
 }  // namespace terrace::app

@@ -17,13 +17,16 @@
 #include "common/base/units.h"
 #include "common/manifest/cache.h"
 #include "common/security/sha256.h"
+#include "common/threads/background.h"
 #include "common/threads/pool.h"
 #include "common/transport/pacing.h"
+#include "coordinator/app/card_legs.h"
+#include "coordinator/app/overlap_note.h"
 #include "coordinator/app/placement.h"
+#include "coordinator/app/recorded_experts.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
-#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
 #include "coordinator/legs/grpc_node_control.h"
@@ -43,7 +46,6 @@
 #include "coordinator/text/vocabulary.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/registry/registry.h"
-#include "kernels/selftest/card.h"
 
 namespace terrace::app {
 namespace {
@@ -60,23 +62,6 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", info(type).name, chosen.kernel_name);
   }
   return names;
-}
-
-// What docs/adr/0025 makes of the options.
-std::string overlap_note(const arch::TrunkOptions& trunk) {
-  if (trunk.on_card) return "every step runs whole: the trunk is on the card";
-  switch (trunk.overlap) {
-    case arch::Overlap::kOn:
-      return fmt::format("every step runs in parts of its rows, a prompt's in up to {} (--overlap on)",
-                         trunk.prompt_parts);
-    case arch::Overlap::kOff:
-      return "every step runs whole (--overlap off)";
-    case arch::Overlap::kAuto:
-      break;
-  }
-  return fmt::format("prompts of {} rows and more run in parts, up to {}, steps of several streams {}",
-                     2 * arch::kLeastPromptPart, trunk.prompt_parts,
-                     trunk.decode_in_halves ? "in two, for the plan says that it pays" : "whole");
 }
 
 // Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
@@ -135,14 +120,15 @@ struct Engine::Parts {
   legs::NodeSessionOptions session_options;
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
-  std::unique_ptr<kernels::ExpertCard> card;     // with --gpu
-  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, the card last; a node's holds its session
+  kernels::OpenedCards cards;                    // with --gpu
+  std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, cards last; a node's holds its session
   std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
   legs::LegBoard board;
   std::unique_ptr<legs::Backstop> backstop;      // with nodes
   std::unique_ptr<legs::Auditor> auditor;        // with nodes; null: nothing is audited
   std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
+  std::unique_ptr<RecordedExperts> recorded;  // with ModelOptions::records_experts
   planner::HeirTerms heirs;
   std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
   arch::TrunkOptions trunk_options;
@@ -151,9 +137,7 @@ struct Engine::Parts {
 
   void open_auditor(double fraction);
   Status open_manifest(const std::filesystem::path& cache_dir);
-  Status open_card(Placement& placement);
   Status open_trunk();
-  void tell_trunk(const Placement& placement, const std::string& name);
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
@@ -192,8 +176,11 @@ const CpuChoice& Engine::cpus() const { return parts_->cpus; }
 Result<ThreadAffinity> Engine::pin_step_thread() const { return parts_->pool->pin_caller(); }
 const legs::LegBoard& Engine::board() const { return parts_->board; }
 const legs::Dispatcher& Engine::dispatcher() const { return *parts_->dispatcher; }
+RecordedExperts* Engine::recorded() { return parts_->recorded.get(); }
 Engine::Made Engine::made_of() const {
-  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup()};
+  const kernels::ExpertCard* const first_card =
+      parts_->cards.cards.empty() ? nullptr : parts_->cards.cards.front().get();
+  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup(), first_card};
 }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
@@ -245,48 +232,14 @@ Result<std::unique_ptr<legs::NodeSession>> Engine::Parts::open_node(std::unique_
   return session;
 }
 
-void Engine::Parts::tell_trunk(const Placement& placement, const std::string& name) {
-  const std::string size = format_size(placement.card_dense_bytes);
-  if (placement.trunk.on_card)
-    return notes.print("{}: the trunk too, {}, with a cache of {} positions", name, size,
-                       placement.trunk.on_card->max_kv_blocks * kernels::kKvBlockPositions);
-  notes.print("{}: the trunk stays on the CPU: {}", name, placement.off_card->text());
-  if (placement.card_dense_bytes > 0)
-    notes.print("{}: the trunk's dense matrices too, {}", name, size);
-  else
-    notes.print("{}: the trunk's dense matrices stay on the CPU, they do not fit beside", name);
-}
-
-// The card's memory was taken when the placement was made; here it is filled.
-Status Engine::Parts::open_card(Placement& placement) {
-  card = std::move(placement.card);
-  TERRACE_RETURN_IF_ERROR(kernels::check_card(*card));
-  const std::size_t leg = placement.owners.n_legs() - 1;
-  TERRACE_ASSIGN_OR_RETURN(std::shared_ptr<legs::CardLeg> card_leg,
-                           legs::CardLeg::make(*card, card->slab_memory().subspan(placement.card_dense_bytes),
-                                               placement.owners, leg, kernels, experts.shift));
-  const auto begin = std::chrono::steady_clock::now();
-  auto task = notes.begin(card_leg->name());
-  TERRACE_RETURN_IF_ERROR(card_leg->load(slabs->lookup(), *pool,
-                                         [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); }));
-  task.reset();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  const std::uint64_t bytes = card_leg->counters().weight_bytes_sent;
-  notes.print("{}: {}, {} slabs, {} loaded at {}/s", card_leg->name(), card->facts().name, card_leg->experts(),
-              format_size(bytes),
-              format_size(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed.count())));
-  tell_trunk(placement, card_leg->name());
-  legs.push_back(std::move(card_leg));
-  return {};
-}
-
 Status Engine::Parts::open_trunk() {
   std::unique_ptr<terminal::Notes::Task> task;
   if (trunk_options.on_card) {
     task = notes.begin("the trunk to the card");
     trunk_options.on_card_progress = [&](std::uint64_t done, std::uint64_t total) { task->update(done, total); };
   }
-  auto made = arch::make_trunk(file, trunk_options, *dispatcher, *pool);
+  legs::RoutedExperts& routed = recorded ? static_cast<legs::RoutedExperts&>(*recorded) : *dispatcher;
+  auto made = arch::make_trunk(file, trunk_options, routed, *pool);
   trunk_options.on_card_progress = {};
   if (!made.ok()) return made.error();
   trunk = std::move(*made);
@@ -378,8 +331,11 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
         std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, placement.memory.legs.front().room());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
-  if (placement.no_card) p.notes.print("{}", kernels::without_card_text(options.card, *placement.no_card));
-  if (placement.card) TERRACE_RETURN_IF_ERROR(p.open_card(placement));
+  p.cards = std::move(placement.cards);
+  TERRACE_ASSIGN_OR_RETURN(auto card_legs, open_card_legs({placement, p.cards, p.kernels, p.experts.shift,
+                                                           legs::file_part_reader(p.file, p.experts), *p.pool},
+                                                          p.notes));
+  for (auto& leg : card_legs) p.legs.push_back(std::move(leg));
   for (std::size_t i = 0; i < p.legs.size(); ++i) p.legs[i] = p.as_dispatched(p.legs[i], i);
   const auto first = p.first_epoch(placement.owners);
   p.dispatcher = std::make_unique<legs::Dispatcher>(legs::DispatcherParts{.epoch = first,
@@ -391,6 +347,8 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
                                                                           .board = &p.board,
                                                                           .auditor = p.auditor.get(),
                                                                           .waiting = p.cpus.waiting});
+  if (options.records_experts)
+    p.recorded = std::make_unique<RecordedExperts>(*p.dispatcher, placement.info.d_model, p.experts.top_k);
   if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
   p.legs.clear();  // the epoch has them
   return {};
@@ -398,7 +356,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
 
 std::shared_ptr<legs::Leg> Engine::Parts::host_leg(const legs::OwnerTable& owners) {
   auto leg = std::make_shared<legs::HostLeg>(owners, slabs->lookup(), kernels, *pool, ops);
-  leg->set_between_slices([this] { dispatcher->progress(); });
+  leg->set_meanwhile([this] { dispatcher->progress(); });
   return leg;
 }
 
@@ -468,6 +426,8 @@ Result<std::unique_ptr<legs::NodeControl>> Engine::Parts::control_again(const st
 
 Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
                                    bool& wrong) {
+  // By a thread that ends with this: what it sends keeps off the step's CPU.
+  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
   TERRACE_RETURN_IF_ERROR(share.member->take_further(share.owners, share.leg, stop, bytes_sent));
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(share.owners.leg_name(share.leg)));
   legs::NodeSessionOptions options = session_options;
@@ -478,6 +438,7 @@ Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_to
 
 Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                                                  bool& wrong) {
+  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(owners.leg_name(leg)));
   legs::NodeSessionOptions options = session_options;
   options.stop = std::move(stop);
@@ -521,7 +482,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const 
   TERRACE_ASSIGN_OR_RETURN(const std::string kernels_used, kernel_names(p.file, p.cpu, options.isa));
   p.notes.print("kernels: {}", kernels_used);
   if (const std::string link = transport::describe(options.link); link != "tcp") p.notes.print("link: {}", link);
-  if (p.dispatcher->computes_elsewhere()) p.notes.print("overlap: {}", overlap_note(p.trunk_options));
+  if (const std::string note =
+          overlap_note(p.trunk_options, p.experts, {p.dispatcher->computes_elsewhere(), p.dispatcher->all_on_card()});
+      !note.empty())
+    p.notes.print("overlap: {}", note);
   p.notes.print("{}", p.cpus.describe());
   engine->load_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;

@@ -30,6 +30,8 @@ class Dispatcher;
 
 namespace terrace::app {
 
+class RecordedExperts;
+
 // One owner thread for everything.
 class Engine {
  public:
@@ -66,12 +68,16 @@ class Engine {
     const arch::TrunkOptions& trunk;
     const std::vector<kernels::ExpertKernels>& experts;  // [n_layers]
     legs::SlabLookup slabs;                              // of every expert of the file
+    const kernels::ExpertCard* card;                     // the first of --gpu; null: none
   };
   Made made_of() const;
 
   // Writes the rest of ModelOptions::trace, once no step follows; notes what it had no room for. kIo: the file is not
   // whole.
   Status end_trace();
+
+  // What stands between trunk and legs, with ModelOptions::records_experts; else null.
+  RecordedExperts* recorded();
 
   // The file's tokenizer, read when it is first asked for: a run on ids needs none.
   Result<const text::Tokenizer*> tokenizer();

@@ -29,6 +29,7 @@ struct GenerateOptions {
   std::vector<std::string> stops;
   bool no_special = false;
   bool stream = false;
+  bool sums = false;
 };
 
 OptionTable make_table(GenerateOptions* o) {
@@ -41,6 +42,7 @@ OptionTable make_table(GenerateOptions* o) {
   table.add("no-special", &o->no_special, "special tokens in the prompt are plain text, no BOS; the output shows them");
   table.add("stream", &o->stream, "print text as it is made; not with --json");
   table.add("json", &o->model.json, "print one JSON object: text, tokens, logit hashes, timings, legs");
+  table.add("sums", &o->sums, "with --json: hash the sums of the experts too; slower where a card computes");
   add_sampling_options(table, &o->sampling);
   add_seed_option(table, &o->sampling);
   add_model_options(table, &o->model);
@@ -91,6 +93,7 @@ void print_json(const Engine& engine, const Generation& g, std::uint64_t seed) {
   json["stop_reason"] = name(g.stop_reason);
   auto& hashes = json["logits_xxh3"] = nlohmann::ordered_json::array();
   for (const std::uint64_t hash : g.logits_xxh3) hashes.push_back(fmt::format("{:016x}", hash));
+  for (const std::uint64_t hash : g.sums_xxh3) json["sums_xxh3"].push_back(fmt::format("{:016x}", hash));
   json["timings"] = timings_json(engine, g);
   json["legs"] = legs_json(engine.board().report());
   json["model"] = engine.model_name();
@@ -125,6 +128,8 @@ Status run_generate(const CommandContext& context) {
   TERRACE_RETURN_IF_ERROR(check(o.model));
   if (o.stream && o.model.json)
     return Error(ErrorCode::kInvalidArgument, "--stream and --json: the object is printed whole at the end; give one");
+  if (o.sums && !o.model.json)
+    return Error(ErrorCode::kInvalidArgument, "--sums: the hashes are shown by --json; give that too");
   TERRACE_RETURN_IF_ERROR(sampler::validate(o.sampling));
   if (const auto stops = text::StopMatcher::make(o.stops); !stops.ok()) return stops.error();
   TERRACE_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o));
@@ -142,6 +147,7 @@ Status run_generate(const CommandContext& context) {
   request.stops = o.stops;
   request.control_as_text = o.no_special;
   request.hash_logits = o.model.json;
+  request.hash_sums = o.sums;
   const bool stream = o.stream && !o.model.json;
   request.text_at_end = !stream;
   request.on_roll_back = tell_roll_back;

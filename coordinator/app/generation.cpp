@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "common/base/check.h"
+#include "coordinator/app/sum_hashes.h"
 #include "coordinator/text/text_output.h"
 
 namespace terrace::app {
@@ -58,12 +60,42 @@ class Shown {
   std::string text_;
 };
 
+// The trunk's traces, as long as there is somebody to see them.
+class SeenSums {
+ public:
+  SeenSums(arch::Trunk& trunk, bool wanted) {
+    if (!wanted) return;
+    trunk_ = &trunk;
+    trunk.set_trace([this](const arch::LayerTrace& trace) { hashes_.see(trace); });
+  }
+  ~SeenSums() {
+    if (trunk_ != nullptr) trunk_->set_trace(nullptr);
+  }
+  SeenSums(const SeenSums&) = delete;
+  SeenSums& operator=(const SeenSums&) = delete;
+
+  void begin(std::size_t position) { hashes_.begin(position); }
+  // One of each of n_tokens that were chosen behind `end` positions, the first of which are `before`; none if nobody
+  // wanted them.
+  std::vector<std::uint64_t> of_tokens(std::size_t n_tokens, std::size_t before, std::size_t end) const {
+    std::vector<std::uint64_t> all;
+    for (std::size_t i = 0; trunk_ != nullptr && i < n_tokens; ++i)
+      all.push_back(hashes_.of(i == 0 ? before : end + i - 1, end + i));
+    return all;
+  }
+
+ private:
+  arch::Trunk* trunk_ = nullptr;
+  SumHashes hashes_;
+};
+
 // A run while it goes on.
 class Writer {
  public:
-  Writer(OpenStream& stream, const GenerationRequest& request, const text::Tokenizer& tokenizer,
+  Writer(OpenStream& stream, SeenSums& sums, const GenerationRequest& request, const text::Tokenizer& tokenizer,
          text::TextOutput output, Shown shown, std::uint64_t room)
       : stream_(stream),
+        sums_(sums),
         request_(request),
         tokenizer_(tokenizer),
         output_(std::move(output)),
@@ -96,6 +128,7 @@ class Writer {
   bool show(std::int32_t token);
 
   OpenStream& stream_;
+  SeenSums& sums_;
   const GenerationRequest& request_;
   const text::Tokenizer& tokenizer_;
   text::TextOutput output_;
@@ -120,6 +153,7 @@ Result<std::span<const float>> Writer::compute() {
     if ((rest.size() > 1 || made_.tokens.empty()) && interrupted(request_)) return std::span<const float>();
     const auto chunk = rest.first(std::min<std::size_t>(rest.size(), request_.batch));
     const bool last = chunk.size() == rest.size();
+    sums_.begin(stream_.length());
     TERRACE_ASSIGN_OR_RETURN(const std::span<const float> logits,
                              stream_.step(chunk, last ? WantLogits::kLast : WantLogits::kNone));
     if (last) return logits;
@@ -185,6 +219,7 @@ Result<Generation> Writer::end() {
   if (made_.stop_reason != StopReason::kStop) shown_.add(output_.finish().text);
   TERRACE_ASSIGN_OR_RETURN(made_.text, shown_.end());
   if (!steps_.empty()) made_.last_step = steps_.back();
+  made_.sums_xxh3 = sums_.of_tokens(made_.tokens.size(), request_.before.size(), history_.size() - made_.tokens.size());
   return std::move(made_);
 }
 
@@ -239,7 +274,8 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   // All that grows by the token has its room from the start.
   const auto room = std::min<std::uint64_t>({request.max_tokens, trunk.context(), kTokensSetAside});
   stream.set_aside(static_cast<std::uint32_t>(request.prompt.size() + std::min(room, kPositionsSetAside)));
-  Writer writer(stream, request, *tokenizer, std::move(output), Shown(on_text, request.text_at_end, room), room);
+  SeenSums sums(trunk, request.hash_sums);
+  Writer writer(stream, sums, request, *tokenizer, std::move(output), Shown(on_text, request.text_at_end, room), room);
   const auto begin = Clock::now();
   TERRACE_ASSIGN_OR_RETURN(std::span<const float> logits, writer.logits());
   const auto prompt_end = Clock::now();
@@ -248,8 +284,11 @@ Result<Generation> generate(Engine& engine, OpenStream& stream, const Generation
   while (!stopped && !logits.empty()) {
     writer.add_hash(logits);
     const std::vector<std::int32_t>& history = writer.history();
-    TERRACE_ASSIGN_OR_RETURN(const std::int32_t token, sampler.sample(logits, history.size(), history));
-    stopped = writer.take(token, trunk.context());
+    std::optional<std::int32_t> token = sampler.takes_largest() ? stream.largest() : std::nullopt;
+    if (!token) {
+      TERRACE_ASSIGN_OR_RETURN(token, sampler.sample(logits, history.size(), history));
+    }
+    stopped = writer.take(*token, trunk.context());
     if (stopped) break;
     TERRACE_RETURN_IF_ERROR(writer.status());
     const auto step_begin = Clock::now();

@@ -27,6 +27,8 @@ struct GenerationRequest {
   std::vector<std::string> stops;
   bool control_as_text = false;  // control tokens appear in the text
   bool hash_logits = false;      // XXH3-64 of each step's logits
+  // Hashes of the experts' sums (sum_hashes.h). On a card steps then come back layer by layer, and take longer.
+  bool hash_sums = false;
   // Nothing is given to on_text before the run has ended, and then all at once: the text can be taken back until then.
   bool text_at_end = false;
   // The last step that made a token of `before` which somebody has seen; 0: none has.
@@ -42,6 +44,8 @@ struct Generation {
   std::string text;
   std::vector<std::int32_t> tokens;        // an EOS that ended the run included
   std::vector<std::uint64_t> logits_xxh3;  // one a token, if asked for
+  // The same, of all positions computed for a token: the prompt's for the first, then one each.
+  std::vector<std::uint64_t> sums_xxh3;
   StopReason stop_reason = StopReason::kLimit;
   std::uint64_t prompt_tokens = 0;
   double prompt_ms = 0;

@@ -126,10 +126,10 @@ Status check(const ModelOptions& options) {
     return Error(
         ErrorCode::kInvalidArgument,
         "--activations f32 is for checking on one machine; nodes compute by the contract only: leave out --node");
-  if (options.activations == kernels::Activations::kF32 && options.card.gpu)
+  if (options.activations == kernels::Activations::kF32 && options.card.any())
     return Error(ErrorCode::kInvalidArgument,
                  "--activations f32 is for checking on the CPU; cards compute by the contract only: leave out --gpu");
-  TERRACE_RETURN_IF_ERROR(kernels::check(options.card));
+  if (const auto orders = kernels::read_orders(options.card); !orders.ok()) return orders.error();
   transport::prepare_link(options.link, options.nodes.empty() ? "" : options.nodes.front());
   return {};
 }

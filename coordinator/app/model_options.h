@@ -51,6 +51,7 @@ struct ModelOptions {
   // quiet, and with notes_in_log what loading says too. Otherwise all of it is plain lines on stderr.
   std::optional<Logger> log = {};
   bool notes_in_log = false;
+  bool records_experts = false;  // no flag: Engine::recorded()
 };
 
 // Rows of a prompt's step where nothing was said of them, and where a card computes whole steps of a single sequence:

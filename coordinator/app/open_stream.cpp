@@ -30,6 +30,7 @@ Result<std::span<const float>> OpenStream::step(std::span<const std::int32_t> to
   rows_.back().want_logits = want != WantLogits::kNone;
   TERRACE_ASSIGN_OR_RETURN(const arch::StepResult result, trunk_->step(rows_));
   if (!result.failed.empty()) return result.failed.front().error;
+  largest_ = result.largest.empty() ? std::nullopt : std::optional(result.largest.back());
   return result.logits;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,9 @@ class OpenStream {
   Result<std::span<const float>> step(std::span<const std::int32_t> tokens, WantLogits want);
   // Takes the cache's memory for so many further positions now, as far as there is any: kv::Cache::set_aside().
   void set_aside(std::uint32_t positions) { trunk_->cache().set_aside(id_, length() + positions); }
+  // Of the last step that wanted logits, for its last token: the id of the largest, the lowest of equal ones, where the
+  // trunk has looked for it.
+  std::optional<std::int32_t> largest() const { return largest_; }
   std::uint32_t length() const { return trunk_->length(id_); }  // positions computed
   // The number of the trunk's last step; after an error kUncertain, the first step that is not certain.
   std::uint64_t last_step() const { return trunk_->last_step(); }
@@ -40,6 +44,7 @@ class OpenStream {
   arch::Trunk* trunk_;
   arch::StreamId id_;
   std::vector<arch::StepRow> rows_;
+  std::optional<std::int32_t> largest_;
 };
 
 // A line on stderr, also with --quiet: why tokens are computed again that nobody has seen.

@@ -43,12 +43,6 @@ Result<Owners> read_owners(const gguf::File& file, const ModelOptions& options, 
   return Owners{options.nodes, std::move(owners)};
 }
 
-Result<std::unique_ptr<kernels::ExpertCard>> open_card(const kernels::CardRequest& request) {
-  std::optional<std::uint64_t> budget;
-  if (request.vram) budget = request.vram->value;
-  return kernels::cuda::open_expert_card(*request.gpu, budget);
-}
-
 arch::TrunkOptions trunk_options(const ModelOptions& options, const manifest::ModelExperts& experts) {
   arch::TrunkOptions trunk;
   trunk.context = options.context;
@@ -93,6 +87,17 @@ Result<TrunkPart> give_trunk(const gguf::File& file, kernels::ExpertCard& card, 
   return part;
 }
 
+// `share` with a leg more for each card. dense_bytes: of the first card's memory, that are not for experts.
+legs::OwnerTable with_cards(const legs::OwnerTable& share, const kernels::OpenedCards& opened,
+                            std::uint64_t dense_bytes, std::span<const kernels::ExpertKernels> layers) {
+  legs::OwnerTable owners = share;
+  for (const auto& card : opened.cards) {
+    const std::uint64_t taken = card == opened.cards.front() ? dense_bytes : 0;
+    owners = planner::give_hot_part(owners, *card, card->slab_memory().size() - taken, layers);
+  }
+  return owners;
+}
+
 // Rows of a step, the most first: all but the last are for a card that computes whole steps.
 std::vector<std::uint32_t> rows_to_try(const ModelOptions& options, const arch::ModelInfo& info) {
   const std::uint64_t context = options.context == 0 ? info.context : options.context;
@@ -118,9 +123,7 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
     host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, prompt_rows(options),
                                                        placement.experts.top_k, placement.nodes.size());
   if (options.ram) {
-    const kernels::ExpertCard* const card = placement.card.get();
-    TERRACE_ASSIGN_OR_RETURN(host.ram, kernels::ram_beside_card(options.ram->value, card && card->facts().integrated,
-                                                                card ? card->facts().budget_bytes : 0));
+    TERRACE_ASSIGN_OR_RETURN(host.ram, kernels::ram_beside_cards(options.ram->value, placement.cards.host_bytes()));
   }
   TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
   return host;
@@ -165,27 +168,19 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());
   TERRACE_ASSIGN_OR_RETURN(arch::ModelInfo info, arch::describe(file, trunk));
-  std::unique_ptr<kernels::ExpertCard> card;
-  std::optional<Error> no_card;
-  if (options.card.gpu) {
-    auto opened = open_card(options.card);
-    if (opened.ok())
-      card = std::move(*opened);
-    else if (kernels::goes_on_without(options.card, opened.error()))
-      no_card = opened.error();
-    else
-      return kernels::no_card_error(opened.error());
-  }
+  TERRACE_ASSIGN_OR_RETURN(kernels::OpenedCards cards, kernels::open_cards(options.card, [](auto index, auto budget) {
+                             return kernels::cuda::open_expert_card(index, budget);
+                           }));
   legs::OwnerTable share = std::move(owners.table);
-  legs::OwnerTable with_card = share;
+  legs::OwnerTable all_owners = share;
   TrunkPart part;
-  if (card) {
+  if (!cards.cards.empty()) {
     for (const std::uint32_t rows : rows_to_try(options, info)) {
       arch::TrunkOptions tried = trunk;
       tried.max_rows = rows;
-      TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *card, info, tried));
-      with_card = planner::give_hot_part(share, *card, card->slab_memory().size() - part.bytes, *kernels);
-      if (rows == prompt_rows(options) || (tried.on_card && with_card.n_slabs(0) == 0)) {
+      TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *cards.cards.front(), info, tried));
+      all_owners = with_cards(share, cards, part.bytes, *kernels);
+      if (rows == prompt_rows(options) || (tried.on_card && all_owners.n_slabs(0) == 0)) {
         trunk = tried;
         break;
       }
@@ -197,12 +192,11 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .kernels = std::move(*kernels),
                       .nodes = std::move(owners.nodes),
                       .credentials = {},
-                      .card = std::move(card),
+                      .cards = std::move(cards),
                       .card_dense_bytes = part.bytes,
                       .off_card = std::move(part.off_card),
-                      .no_card = std::move(no_card),
                       .share = std::move(share),
-                      .owners = std::move(with_card),
+                      .owners = std::move(all_owners),
                       .controls = {},
                       .memory = {},
                       .heirs = {}};
@@ -223,8 +217,10 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                            .sockets = options.sockets,
                            .link = transport::name(options.link.link),
                            .host = {}};
-  if (placement.card)
-    input.card = planner::describe(*placement.card, part.bytes - part.cache_bytes, part.cache_bytes, part.pinned_bytes);
+  for (const auto& card : placement.cards.cards) {
+    const TrunkPart its = card == placement.cards.cards.front() ? part : TrunkPart{};
+    input.cards.push_back(planner::describe(*card, its.bytes - its.cache_bytes, its.cache_bytes, its.pinned_bytes));
+  }
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
   TERRACE_ASSIGN_OR_RETURN(placement.heirs, heir_terms(model, placement, stated));

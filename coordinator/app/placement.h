@@ -19,7 +19,7 @@
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/planner/heirs.h"
 #include "coordinator/planner/memory_plan.h"
-#include "kernels/card/expert_card.h"
+#include "kernels/card/open_cards.h"
 #include "kernels/executor/executor.h"
 
 namespace terrace::app {
@@ -31,12 +31,11 @@ struct Placement {
   std::vector<kernels::ExpertKernels> kernels;         // [n_layers], this machine's
   std::vector<std::string> nodes;                      // of --node, or of the plan file
   std::shared_ptr<security::Credentials> credentials;  // for the links to them; null: none, on loopback
-  std::unique_ptr<kernels::ExpertCard> card;           // of --gpu: opened, its memory taken; else null
+  kernels::OpenedCards cards;                          // of --gpu: opened, their memory taken; the first is the trunk's
   std::uint64_t card_dense_bytes = 0;                  // of it, the first for the trunk, or its dense matrices
-  std::optional<Error> off_card;                       // why the card has not the whole trunk
-  std::optional<Error> no_card;                        // why there is no card although one was asked for
+  std::optional<Error> off_card;                       // why it has not the whole trunk
   legs::OwnerTable share;                              // host and nodes, as the options or the plan say it
-  legs::OwnerTable owners;                             // the same; a card, the last leg, has the hot part of the host's
+  legs::OwnerTable owners;  // the same; cards, the last legs, have the hot part of the host's
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
   planner::MemoryPlan memory;                                // may say that it does not fit
   planner::HeirTerms heirs;                                  // who takes over a lost node's experts

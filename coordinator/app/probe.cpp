@@ -137,9 +137,9 @@ Bytes usual_probe_memory() {
 
 Result<ProbeResult> run_probe(const gguf::File& file, const ModelOptions& options, Placement& placement,
                               const CpuChoice& cpus, Bytes memory, terminal::Notes& notes) {
-  if (placement.card)
+  if (!placement.cards.cards.empty())
     return Error(ErrorCode::kUnsupported,
-                 "--probe measures CPUs, nodes, links and disks; this machine's card is not measured yet: leave out "
+                 "--probe measures CPUs, nodes, links and disks; this machine's cards are not measured yet: leave out "
                  "--gpu, or --probe");
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(kernels::detect_cpu_features(), options.isa));
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, Pool::create(cpus));

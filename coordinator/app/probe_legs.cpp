@@ -62,7 +62,7 @@ Result<std::unique_ptr<ProbeLegs>> ProbeLegs::open(const ProbeModel& model, Pool
   std::vector<legs::Leg*> legs;
   for (std::size_t i = 0; i < probe->n_legs(); ++i) legs.push_back(&probe->leg(i));
   probe->next_.assign(legs.size(), 0);
-  probe->host_->set_between_slices([p = probe.get()] {
+  probe->host_->set_meanwhile([p = probe.get()] {
     for (const auto& node : p->nodes_) node->leg().progress();
   });
   probe->dispatcher_ =
@@ -194,8 +194,9 @@ Status ProbeLegs::measure_alone(std::size_t i, std::size_t kind, planner::LegMea
                                TERRACE_ASSIGN_OR_RETURN(const Time time, run(i, kind, 1, 1));
                                return Pair2{time.compute, time.total};
                              }));
-    cost.each[0] = std::max(many[0] - one[0], 0.0) / (experts - 1);
-    cost.decode_fixed = std::max(one[0] - cost.each[0], 0.0);
+    const DecodeCost decode = decode_cost(many[0], one[0], experts);
+    cost.each[0] = decode.each;
+    cost.decode_fixed = decode.fixed;
   }
   return {};
 }

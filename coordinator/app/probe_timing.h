@@ -1,6 +1,7 @@
 // How long something takes, with other programs about: the middle of some repeats.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -36,6 +37,20 @@ Result<std::array<double, kValues>> medians(const Repeats& repeats,
   std::array<double, kValues> result{};
   for (std::size_t i = 0; i < kValues; ++i) result[i] = median(std::move(seen[i]));
   return result;
+}
+
+// Of a decode batch: seconds of an expert, and of what it takes beside its experts.
+struct DecodeCost {
+  double each = 0;
+  double fixed = 0;
+};
+// By the time of a batch of `experts`, two or more, and of one of a single expert. On a busy machine the larger one may
+// seem to be no slower: then nothing is known of what is fixed, and an expert takes its part of the larger batch. An
+// expert that took no time would have a plan give it any number of them.
+inline DecodeCost decode_cost(double many, double one, std::uint32_t experts) {
+  if (many <= one) return {.each = many / experts, .fixed = 0};
+  const double each = (many - one) / (experts - 1);
+  return {.each = each, .fixed = std::max(one - each, 0.0)};
 }
 
 inline double seconds_since(std::chrono::steady_clock::time_point begin) {

@@ -20,6 +20,7 @@
 #include "common/metrics/families.h"
 #include "common/security/random.h"
 #include "common/security/sha256.h"
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "coordinator/app/commit.h"
 #include "coordinator/legs/dispatcher.h"
@@ -113,9 +114,7 @@ Result<CpuSet> cpus_beside_steps(const ModelOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice choice,
                            choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   if (choice.pinned.empty()) return options.cpu_list ? choice.usable : CpuSet();
-  CpuSet cpus = choice.usable;
-  std::erase(cpus, choice.pinned.front());
-  return cpus;
+  return terrace::cpus_beside_steps(choice);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ struct FailedRow {
 struct StepResult {
   std::span<const float> logits;  // [rows that want logits, vocabulary] in the order of the rows; valid until the
                                   // next step. Undefined for failed rows
+  // [rows that want logits] id of the largest logit, the lowest of equal ones, where the trunk has looked; else empty.
+  std::span<const std::int32_t> largest = {};
   std::vector<FailedRow> failed;  // normally empty (and then nothing was allocated)
 };
 
@@ -42,6 +44,7 @@ struct LayerTrace {
   std::size_t row = 0;
   std::span<const std::uint16_t> experts;  // [top_k], selection order
   std::span<const float> weights;          // [top_k]
+  std::span<const std::int64_t> sums;      // [d_model], of the chosen experts (docs/numerics.md 5)
   std::span<const float> x;                // [d_model], the residual row after the layer
 };
 using TraceFn = std::function<void(const LayerTrace&)>;

@@ -53,16 +53,44 @@ struct TrunkOptions {
   kernels::LoadProgress on_card_progress = {};  // of its weights on their way there
 };
 
-// In how many parts a step of so many rows goes; 1: whole. elsewhere: nodes compute some of its experts. On a card none
-// has parts.
+// In how many parts a step of so many rows goes; 1: whole. elsewhere: nodes compute some of its experts. Of a trunk on
+// a card: parts_on_card().
 inline std::size_t step_parts(const TrunkOptions& options, bool decode, std::size_t n_rows, bool elsewhere) {
   const std::size_t most =
       std::min<std::size_t>(decode ? kDecodeParts : options.prompt_parts, std::max<std::size_t>(n_rows, 1));
-  if (options.on_card || options.overlap == Overlap::kOff) return 1;
+  if (options.overlap == Overlap::kOff) return 1;
   if (options.overlap == Overlap::kOn) return most;
   if (!elsewhere || (decode && !options.decode_in_halves)) return 1;
   if (decode) return most;
   return n_rows < 2 * kLeastPromptPart ? 1 : std::clamp<std::size_t>(n_rows / kLeastFurtherPart, 2, most);
+}
+
+// Where a card computes the trunk (docs/adr/0026), parts are for its steps of many rows: while it is at one part's
+// trunk and own experts, the others compute theirs of another. The host is kept busy by two parts; a node has its next
+// batch before it answers the last one only where a third is under way.
+inline constexpr std::uint32_t kCardParts = 2, kCardPartsBesideNodes = 3;
+// Rows that an expert meets on average, at the least, in a part on whose behalf its weights are read once more: half a
+// tile of the host's kernels.
+inline constexpr std::size_t kLeastRowsOfExpert = 8;
+
+// A step whose layers come back to the host.
+struct CardStep {
+  std::size_t n_rows = 0;
+  std::size_t n_experts = 0, top_k = 0;  // of the model
+  bool nodes = false;                    // some own experts
+
+  std::size_t least_part() const { return (kLeastRowsOfExpert * n_experts + top_k - 1) / top_k; }
+};
+inline std::size_t most_parts_on_card(const TrunkOptions& options, bool nodes) {
+  return nodes ? std::max(options.prompt_parts, kCardPartsBesideNodes) : kCardParts;
+}
+// In how many parts it goes; 1: whole.
+inline std::size_t parts_on_card(const TrunkOptions& options, const CardStep& step) {
+  const std::size_t most = most_parts_on_card(options, step.nodes);
+  if (options.overlap == Overlap::kOff || step.n_rows < 2) return 1;
+  if (options.overlap == Overlap::kOn) return std::min(most, step.n_rows);
+  const std::size_t least = step.least_part();
+  return step.n_rows < 2 * least ? 1 : std::clamp<std::size_t>(step.n_rows / least, 2, most);
 }
 
 }  // namespace terrace::arch

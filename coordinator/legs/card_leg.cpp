@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <optional>
 
@@ -26,70 +27,98 @@ std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape) {
 
 Result<std::unique_ptr<CardLeg>> CardLeg::make(kernels::ExpertCard& card, std::span<std::byte> memory,
                                                const OwnerTable& owners, std::size_t leg,
-                                               const std::vector<kernels::ExpertKernels>& kernels, int shift) {
-  std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift));
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift,
+                                               Place place) {
+  std::unique_ptr<CardLeg> made(new CardLeg(card, owners, leg, kernels, shift, place));
   made->place_slabs(memory, owners, leg);
   TERRACE_ASSIGN_OR_RETURN(made->executor_, card.make_executor());
   return made;
 }
 
 CardLeg::CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
-                 const std::vector<kernels::ExpertKernels>& kernels, int shift)
+                 const std::vector<kernels::ExpertKernels>& kernels, int shift, Place place)
     : card_(card),
       name_(owners.leg_name(leg)),
       n_experts_(owners.n_experts()),
       experts_(owners.n_slabs(leg)),
-      shift_(shift) {
+      shift_(shift),
+      place_(place) {
   for (const kernels::ExpertKernels& layer : kernels) shapes_.push_back(layer.shape);
 }
 
+// What begins at `at` of memory_ is a part.
+std::byte* CardLeg::place(std::uint64_t at, std::uint64_t bytes, std::uint32_t layer, std::uint16_t expert,
+                          SlabPart part) {
+  parts_.push_back({at, bytes, layer, expert, part});
+  return memory_.data() + at;
+}
+
 void CardLeg::place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg) {
+  memory_ = memory;
   std::uint64_t used = 0;
   slabs_.resize(std::size_t{owners.n_layers()} * n_experts_);
   for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer) {
     const kernels::ExpertShape& shape = shapes_[layer];
     for (const std::uint16_t expert : owners.experts(leg, layer)) {
       TERRACE_CHECK(used + card_slab_bytes(shape) <= memory.size(), "a card was given more slabs than it has memory");
-      Slot slot{layer, expert, memory.data() + used, nullptr, nullptr};
-      slot.up = slot.gate + round_to_parts(shape.gate_bytes());
-      slot.down = slot.up + round_to_parts(shape.up_bytes());
+      const std::uint64_t up = used + round_to_parts(shape.gate_bytes()), down = up + round_to_parts(shape.up_bytes());
+      slabs_[std::size_t{layer} * n_experts_ + expert] = {
+          place(used, shape.gate_bytes(), layer, expert, SlabPart::kGate),
+          place(up, shape.up_bytes(), layer, expert, SlabPart::kUp),
+          place(down, shape.down_bytes(), layer, expert, SlabPart::kDown)};
       used += card_slab_bytes(shape);
-      slots_.push_back(slot);
-      slabs_[std::size_t{layer} * n_experts_ + expert] = {slot.gate, slot.up, slot.down};
+      weight_bytes_ += shape.slab_bytes();
     }
   }
+  memory_ = memory.first(used);
 }
 
-Status CardLeg::load_slab(kernels::CardWriter& writer, const Slot& slot, const kernels::ExpertShape& shape,
-                          const kernels::SlabView& from) {
-  TERRACE_RETURN_IF_ERROR(writer.write(slot.gate, {from.gate, shape.gate_bytes()}));
-  TERRACE_RETURN_IF_ERROR(writer.write(slot.up, {from.up, shape.up_bytes()}));
-  return writer.write(slot.down, {from.down, shape.down_bytes()});
+// What belongs at `at` of memory_: parts, and zeroes between them.
+Status CardLeg::fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const {
+  const std::uint64_t end = at + piece.size();
+  std::uint64_t filled = at;
+  const auto clear_until = [&](std::uint64_t until) { std::memset(piece.data() + (filled - at), 0, until - filled); };
+  auto part = std::ranges::partition_point(parts_, [&](const PlacedPart& p) { return p.at + p.bytes <= at; });
+  for (; part != parts_.end() && part->at < end; ++part) {
+    const std::uint64_t begin = std::max(at, part->at), stop = std::min(end, part->at + part->bytes);
+    clear_until(begin);
+    TERRACE_RETURN_IF_ERROR(
+        read(part->layer, part->expert, part->part, begin - part->at, piece.subspan(begin - at, stop - begin)));
+    filled = stop;
+  }
+  clear_until(end);
+  return {};
 }
 
-Status CardLeg::load(const SlabLookup& lookup, Parallel& parallel,
+// By pieces of one size, whatever that of slabs is: a copy costs some microseconds beside its bytes.
+Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
                      FunctionRef<void(std::uint64_t, std::uint64_t)> on_progress) {
+  constexpr std::uint64_t kPiece = kernels::CardWriter::kPieceBytes;
   std::vector<std::unique_ptr<kernels::CardWriter>> writers;
   for (std::size_t i = 0; i < parallel.n_workers(); ++i) {
     TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CardWriter> writer, card_.make_writer());
     writers.push_back(std::move(writer));
   }
-  std::uint64_t total = 0;
-  for (const Slot& slot : slots_) total += shapes_[slot.layer].slab_bytes();
   std::mutex mutex;  // guards the two below, and on_progress
   std::uint64_t done = 0;
   std::optional<Error> failed;
-  parallel.run(slots_.size(), [&](std::size_t item, std::size_t worker) {
-    const Slot& slot = slots_[item];
-    const kernels::ExpertShape& shape = shapes_[slot.layer];
-    const Status loaded = load_slab(*writers[worker], slot, shape, lookup(slot.layer, slot.expert));
+  const auto note = [&](const Status& status, std::uint64_t bytes) {
     const std::lock_guard lock(mutex);
-    if (!loaded.ok() && !failed) failed = loaded.error().in(fmt::format("loading experts to {}", name_));
-    done += shape.slab_bytes();
-    on_progress(done, total);
+    if (!status.ok() && !failed) failed = status.error();
+    if (bytes > 0 && !failed) on_progress(done += bytes, memory_.size());
+    return !failed;
+  };
+  parallel.run((memory_.size() + kPiece - 1) / kPiece, [&](std::size_t item, std::size_t worker) {
+    if (!note({}, 0)) return;  // nobody reads gigabytes for a load that has failed
+    const std::uint64_t begin = item * kPiece, bytes = std::min(kPiece, memory_.size() - begin);
+    note(writers[worker]->queue(
+             memory_.data() + begin, bytes,
+             [&](std::uint64_t at, std::span<std::byte> piece) { return fill(begin + at, piece, read); }),
+         bytes);
   });
-  if (failed) return lost(*failed);
-  counters_.weight_bytes_sent += total;
+  for (const auto& writer : writers) note(writer->finish(), 0);
+  if (failed) return lost(failed->in(fmt::format("loading experts to {}", name_)));
+  counters_.weight_bytes_sent += weight_bytes_;
   return {};
 }
 

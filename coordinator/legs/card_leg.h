@@ -4,6 +4,7 @@
 // is lost for good.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,18 +23,29 @@ std::string card_leg_name(int index);
 // What a slab takes of a card's memory.
 std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape);
 
+enum class SlabPart : std::uint8_t { kGate, kUp, kDown };
+// Puts the bytes of a part that begin at its `at`-th into `to`. Any thread.
+using SlabPartReader = std::function<Status(std::uint32_t layer, std::uint16_t expert, SlabPart part, std::uint64_t at,
+                                            std::span<std::byte> to)>;
+
 class CardLeg final : public Leg {
  public:
+  // What else the card does.
+  enum class Place : std::uint8_t {
+    kWithTrunk,  // a trunk there may compute the leg's pairs itself: slabs_on_card()
+    kApart,      // nothing: the leg is asked for its pairs as any other
+  };
   // Owns the experts that `owners` gives to `leg`; they fit into `memory`, a part of the card's slab memory, together,
   // and the card can compute their shapes (ExpertCard::check()). kernels: one per layer; shift: SHIFT of the model.
   // `card` outlives the leg.
   static Result<std::unique_ptr<CardLeg>> make(kernels::ExpertCard& card, std::span<std::byte> memory,
                                                const OwnerTable& owners, std::size_t leg,
-                                               const std::vector<kernels::ExpertKernels>& kernels, int shift);
+                                               const std::vector<kernels::ExpertKernels>& kernels, int shift,
+                                               Place place = Place::kWithTrunk);
 
-  // Copies the slabs to the card, as many at once as there are workers: reads of the file overlap with each other and
-  // with the copies. on_progress is called by any of them, one call at a time. Before the first batch.
-  Status load(const SlabLookup& lookup, Parallel& parallel,
+  // Copies the slabs to the card, as many pieces of them at once as there are workers: reads of the file overlap with
+  // each other and with the copies. on_progress is called by any of them, one call at a time. Before the first batch.
+  Status load(const SlabPartReader& read, Parallel& parallel,
               FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress);
 
   const std::string& name() const override { return name_; }
@@ -43,23 +55,26 @@ class CardLeg final : public Leg {
   Result<Ticket> submit(const LegBatch& batch) override;
   Status collect(Ticket ticket, kernels::SumsView sums, std::span<std::uint8_t> failed) override;
   LegCounters counters() const override { return counters_; }
-  std::span<const kernels::SlabView> slabs_on_card() const override { return slabs_; }
+  std::span<const kernels::SlabView> slabs_on_card() const override {
+    if (place_ == Place::kApart) return {};
+    return slabs_;
+  }
   void count_on_card(const LegCounters& counted) override { counters_ += counted; }
 
  private:
-  // Where a slab lies on the card, and whose it is.
-  struct Slot {
+  // Where a part of a slab lies in `memory_`, and whose it is.
+  struct PlacedPart {
+    std::uint64_t at = 0;
+    std::uint64_t bytes = 0;
     std::uint32_t layer = 0;
     std::uint16_t expert = 0;
-    std::byte* gate = nullptr;
-    std::byte* up = nullptr;
-    std::byte* down = nullptr;
+    SlabPart part = SlabPart::kGate;
   };
   CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_t leg,
-          const std::vector<kernels::ExpertKernels>& kernels, int shift);
+          const std::vector<kernels::ExpertKernels>& kernels, int shift, Place place);
   void place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg);
-  static Status load_slab(kernels::CardWriter& writer, const Slot& slot, const kernels::ExpertShape& shape,
-                          const kernels::SlabView& from);
+  std::byte* place(std::uint64_t at, std::uint64_t bytes, std::uint32_t layer, std::uint16_t expert, SlabPart part);
+  Status fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const;
   Error lost(const Error& why);
 
   kernels::ExpertCard& card_;
@@ -67,9 +82,12 @@ class CardLeg final : public Leg {
   const std::uint32_t n_experts_;
   const std::uint64_t experts_;
   const int shift_;
+  const Place place_;
   std::vector<kernels::ExpertShape> shapes_;  // [n_layers]
-  std::vector<Slot> slots_;
-  std::vector<kernels::SlabView> slabs_;  // [n_layers, n_experts] on the card; null parts where another leg owns
+  std::span<std::byte> memory_;               // on the card, that slabs take
+  std::vector<PlacedPart> parts_;             // in the order of their places
+  std::uint64_t weight_bytes_ = 0;            // of those
+  std::vector<kernels::SlabView> slabs_;      // [n_layers, n_experts] on the card; null parts where another leg owns
   std::unique_ptr<kernels::CardExecutor> executor_;
   Ticket open_ = 0;  // 0: none
   Ticket next_ticket_ = 1;

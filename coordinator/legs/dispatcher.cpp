@@ -109,8 +109,10 @@ void Dispatcher::adopt(std::shared_ptr<const Epoch> next) {
     has_nodes_ = has_nodes_ || (work.leg->by_range() && next->owners.n_slabs(i) > 0);
     work.account->entry->set_experts(next->owners.n_slabs(i));
     work.account->told = work.leg->state();
-    work.account->entry->set_state(work.account->told,
-                                   work.leg->why_out() != nullptr ? work.leg->why_out()->text() : "");
+    // A lost node may have been found wrong since the epoch was made: it stays wrong.
+    if (work.account->told != LegState::kLost || work.account->entry->state() != LegState::kWrong)
+      work.account->entry->set_state(work.account->told,
+                                     work.leg->why_out() != nullptr ? work.leg->why_out()->text() : "");
     tell_counters(work);
   }
   for (Flight& flight : flights_) flight.work = seats;

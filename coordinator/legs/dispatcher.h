@@ -66,6 +66,8 @@ class Dispatcher final : public RoutedExperts {
   std::span<const kernels::SlabView> slabs_on_card() override;
   std::span<const kernels::SlabView> part_on_card() override;
   bool launches_on_card() const override { return launches_on_card_; }
+  // Of the step that began last: slabs_on_card() is not empty.
+  bool all_on_card() const { return all_on_card_; }
   void count_on_card(const std::uint16_t* experts, std::uint32_t n_rows, std::uint64_t ns) override;
   Status submit(const RoutedRows& routed) override;
   Status collect(kernels::SumsView sums, std::span<std::uint8_t> failed) override;

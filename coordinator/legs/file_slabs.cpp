@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "common/manifest/slab.h"
+
 namespace terrace::legs {
 
 FileSlabs::FileSlabs(const gguf::File& file, const manifest::ModelExperts& experts) {
@@ -19,6 +21,15 @@ kernels::SlabView FileSlabs::view(std::uint32_t layer, std::uint16_t expert) con
   const Layer& l = layers_[layer];
   const auto at = [expert](const Part& part) { return part.first + expert * part.stride; };
   return {at(l.gate), at(l.up), at(l.down)};
+}
+
+SlabPartReader file_part_reader(const gguf::File& file, const manifest::ModelExperts& experts) {
+  return [&](std::uint32_t layer, std::uint16_t expert, SlabPart part, std::uint64_t at, std::span<std::byte> to) {
+    const manifest::LayerExperts& parts = experts.layers[layer];
+    const manifest::PartLocation& location =
+        part == SlabPart::kGate ? parts.gate : (part == SlabPart::kUp ? parts.up : parts.down);
+    return manifest::read_slab_part(file, location, expert, at, to);
+  };
 }
 
 kernels::ExpertShape expert_shape(const manifest::LayerShape& layer) {

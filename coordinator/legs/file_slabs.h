@@ -6,6 +6,7 @@
 #include "common/base/result.h"
 #include "common/gguf/file.h"
 #include "common/manifest/experts.h"
+#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/host_leg.h"
 #include "kernels/executor/executor.h"
 
@@ -30,6 +31,9 @@ class FileSlabs {
   };
   std::vector<Layer> layers_;
 };
+
+// Reads parts of experts by pread: no page of the file is mapped for it. Both outlive the reader.
+SlabPartReader file_part_reader(const gguf::File& file, const manifest::ModelExperts& experts);
 
 kernels::ExpertShape expert_shape(const manifest::LayerShape& layer);
 

@@ -18,12 +18,23 @@ std::vector<kernels::SlabView> owned_slabs(const OwnerTable& owners, const SlabL
 }  // namespace
 
 HostLeg::HostLeg(const OwnerTable& owners, const SlabLookup& lookup, std::vector<kernels::ExpertKernels> kernels,
-                 Parallel& parallel, const kernels::Ops& ops)
+                 Parallel& parallel, const kernels::Ops& ops, StepClock& clock)
     : n_experts_(owners.n_experts()),
       experts_(owners.n_slabs(0)),
       slabs_(owned_slabs(owners, lookup)),
       kernels_(std::move(kernels)),
-      executor_(parallel, ops) {}
+      parallel_(
+          parallel, [this] { look_meanwhile(); }, clock),
+      executor_(parallel_, ops) {}
+
+// Other threads compute on: of the time that kernels take it is worth one thread's part.
+void HostLeg::look_meanwhile() {
+  if (!meanwhile_) return;
+  const auto start = std::chrono::steady_clock::now();
+  meanwhile_();
+  const std::chrono::nanoseconds looked = std::chrono::steady_clock::now() - start;
+  not_computed_ns_ += static_cast<std::uint64_t>(looked.count()) / parallel_.n_workers();
+}
 
 Result<Ticket> HostLeg::submit(const LegBatch& batch) {
   const auto free = std::find_if(open_.begin(), open_.end(), [](const Open& o) { return o.ticket == 0; });
@@ -51,16 +62,19 @@ Status HostLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::ui
   const std::size_t first_slab = std::size_t{batch.layer} * n_experts_;
   const auto slab_of = [&](std::uint16_t expert) { return slabs_[first_slab + expert]; };
   const auto between = [&] {
-    if (between_slices_) between_slices_();
+    if (meanwhile_) meanwhile_();
     return true;
   };
   const auto start = std::chrono::steady_clock::now();
+  not_computed_ns_ = 0;
+  if (batch.priority == Priority::kPrompt) parallel_.start_polling();
   auto stats = executor_.run(kernels_[batch.layer], slab_of, view, sums, failed, between);
+  parallel_.stop_polling();
   const auto elapsed = std::chrono::steady_clock::now() - start;
   counters_.wait_us +=
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
   if (!stats.ok()) return stats.error().in(name_);
-  counters_.compute_us += stats->compute_ns / 1000;
+  counters_.compute_us += (stats->compute_ns - std::min(stats->compute_ns, not_computed_ns_)) / 1000;
   return {};
 }
 

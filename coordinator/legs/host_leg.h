@@ -9,6 +9,7 @@
 #include "common/base/parallel.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/legs/owner_table.h"
+#include "coordinator/legs/polling_parallel.h"
 #include "kernels/executor/executor.h"
 
 namespace terrace::legs {
@@ -18,12 +19,15 @@ using SlabLookup = std::function<kernels::SlabView(std::uint32_t layer, std::uin
 
 class HostLeg final : public Leg {
  public:
-  // Owns the experts that `owners` gives to leg 0. kernels: one per layer; `parallel` and `ops` outlive the leg.
+  // Owns the experts that `owners` gives to leg 0. kernels: one per layer; `parallel`, `ops` and `clock` outlive
+  // the leg.
   HostLeg(const OwnerTable& owners, const SlabLookup& lookup, std::vector<kernels::ExpertKernels> kernels,
-          Parallel& parallel, const kernels::Ops& ops);
+          Parallel& parallel, const kernels::Ops& ops, StepClock& clock = steady_clock());
 
-  // Called between slices of a computation, so that bytes of other legs move meanwhile.
-  void set_between_slices(std::function<void()> hook) { between_slices_ = std::move(hook); }
+  // Called by collect() while it computes, so that bytes of other legs move meanwhile: between slices, and in a
+  // prompt's batch, which takes milliseconds, every PollingParallel::kEvery of the clock. It calls no run() of
+  // `parallel`.
+  void set_meanwhile(std::function<void()> hook) { meanwhile_ = std::move(hook); }
 
   const std::string& name() const override { return name_; }
   LegKind kind() const override { return LegKind::kHost; }
@@ -39,14 +43,17 @@ class HostLeg final : public Leg {
     Ticket ticket = 0;  // 0: free
     LegBatch batch;
   };
+  void look_meanwhile();
 
   std::string name_ = "host";
   std::uint32_t n_experts_;
   std::uint64_t experts_;
   std::vector<kernels::SlabView> slabs_;         // [n_layers, n_experts]; null parts where another leg owns
   std::vector<kernels::ExpertKernels> kernels_;  // [n_layers]
-  kernels::Executor executor_;
-  std::function<void()> between_slices_;
+  std::function<void()> meanwhile_;
+  PollingParallel parallel_;
+  kernels::Executor executor_;  // over parallel_
+  std::uint64_t not_computed_ns_ = 0;
   std::vector<Open> open_;
   Ticket next_ticket_ = 1;
   std::vector<std::uint8_t> row_seen_;  // scratch of submit()

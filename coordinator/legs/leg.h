@@ -124,8 +124,8 @@ class Leg {
   virtual LegCounters counters() const = 0;
 
   // ---- cards ------------------------------------------------------------------------------------------------------
-  // [n_layers, n_experts] where its experts lie in a card's memory, null parts where another leg owns; empty:
-  // elsewhere.
+  // [n_layers, n_experts] where its experts lie in the memory of the trunk's card, null parts where another leg owns;
+  // empty: elsewhere.
   virtual std::span<const kernels::SlabView> slabs_on_card() const { return {}; }
   // A trunk on that card has computed pairs of them, or will: they count as this leg's.
   virtual void count_on_card(const LegCounters& /*counted*/) {}

@@ -13,15 +13,20 @@
 namespace terrace::legs {
 namespace {
 
-constexpr auto kNever = std::chrono::steady_clock::time_point::max();
+constexpr auto kNever = Runtime::TimePoint::max();
+
+bool is_answered(const Status& call) {
+  return call.ok() || (call.error().code() != ErrorCode::kPeerGone && call.error().code() != ErrorCode::kDeadline);
+}
 
 }  // namespace
 
 Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-                       const RetryPauses& pauses, std::chrono::milliseconds look)
+                       const RetryPauses& pauses, std::chrono::milliseconds look, Runtime& runtime)
     : board_(board),
       hooks_(std::move(hooks)),
       look_(look),
+      runtime_(runtime),
       schedule_(seats.size(), pauses),
       last_number_(first.owners.epoch()) {
   TERRACE_CHECK(seats.size() == first.legs.size(), "seats of other legs than the epoch's");
@@ -35,15 +40,15 @@ Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& bo
     if (place.seat.lost_before) begin_without(i);
   }
   live_.push_back({&first, last_number_, first.acknowledged});
-  watcher_ = std::thread([this] { watch(); });
-  worker_ = std::thread([this] { work(); });
+  watcher_ = runtime_.start([this] { watch(); });
+  worker_ = runtime_.start([this] { work(); });
 }
 
 void Supervisor::begin_without(std::size_t leg) {
   Place& place = places_[leg];
   place.out = true;
   may_bequeath_ = true;
-  place.out_since = Clock::now();
+  place.out_since = runtime_.now();
   place.entry->set_state(LegState::kLost, place.seat.leg->why_out()->text());
   place.entry->add(&LegCounters::losses, 1);
   schedule_.lost(leg, place.out_since);
@@ -61,10 +66,10 @@ void Supervisor::stop() {
       if (place.seat.member) place.seat.member->abandon();
     stop_bequests();
   }
-  changed_.notify_all();
+  runtime_.notify(changed_);
   board_.wake();
-  watcher_.join();
-  worker_.join();
+  runtime_.join(watcher_);
+  runtime_.join(worker_);
 }
 
 std::vector<std::uint8_t> Supervisor::gone() const {
@@ -91,7 +96,7 @@ void Supervisor::watch() {
     look_for_losses();
     take_retired();
     lock.unlock();
-    (void)board_.wait_for_change(seen, look_);
+    runtime_.wait_for_change(board_, seen, look_);
     lock.lock();
   }
 }
@@ -127,7 +132,7 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
   place.further.reset();
   place.has_surplus = false;
   may_bequeath_ = true;
-  place.out_since = Clock::now();
+  place.out_since = runtime_.now();
   if (place.seat.member) place.seat.member->abandon();
   for (Bequest& bequest : bequests_)
     if (bequest.share.leg == leg) bequest.stop.request_stop();
@@ -139,7 +144,7 @@ void Supervisor::take_out(std::size_t leg, LegState state) {
   if (comes_back) schedule_.lost(leg, place.out_since);
   hooks_.tell(fmt::format("{}; its {} experts are computed here{}", why, experts,
                           comes_back ? " until it is back" : ", and it stays out until the next start"));
-  changed_.notify_all();
+  runtime_.notify(changed_);
 }
 
 void Supervisor::publish() {
@@ -160,7 +165,7 @@ void Supervisor::take_retired() {
   for (EpochRef& epoch : hooks_.take_retired()) {
     std::erase_if(live_, [&](const LiveEpoch& live) { return live.epoch == epoch.get(); });
     retired_.push_back(std::move(epoch));
-    changed_.notify_all();
+    runtime_.notify(changed_);
   }
 }
 
@@ -172,19 +177,15 @@ void Supervisor::work() {
     if (let_go(lock) || forget_one(lock) || finish_attempt(lock) || finish_bequest(lock) || take_surplus(lock) ||
         give_back(lock) || begin_bequests())
       continue;
-    if (const auto leg = schedule_.due(Clock::now())) {
+    if (const auto leg = schedule_.due(runtime_.now())) {
       begin_attempt(*leg);
       continue;
     }
-    const auto next = std::min(schedule_.next().value_or(kNever), next_ask().value_or(kNever));
-    if (next != kNever)
-      changed_.wait_until(lock, next);
-    else
-      changed_.wait(lock);
+    runtime_.wait(changed_, lock, std::min(schedule_.next().value_or(kNever), next_ask().value_or(kNever)));
   }
   lock.unlock();
-  for (Attempt& attempt : attempts_) attempt.thread.join();
-  for (Bequest& bequest : bequests_) bequest.thread.join();
+  for (Attempt& attempt : attempts_) runtime_.join(attempt.thread);
+  for (Bequest& bequest : bequests_) runtime_.join(bequest.thread);
 }
 
 bool Supervisor::let_go(std::unique_lock<std::mutex>& lock) {
@@ -198,19 +199,29 @@ bool Supervisor::let_go(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-// Of one node one number that no step can name any more.
+// No step can name the first of its numbers any more.
+bool Supervisor::may_forget_one(std::size_t leg) const {
+  const Place& place = places_[leg];
+  if (!place.seat.member || place.numbers.size() < 2) return false;
+  return std::ranges::none_of(live_,
+                              [&](const LiveEpoch& live) { return live.acknowledged[leg] == place.numbers.front(); });
+}
+
+// Of one node one number. A node that does not answer is lost, or is told again.
 bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    Place& place = places_[i];
-    if (!place.seat.member || place.numbers.size() < 2) continue;
-    const std::uint64_t number = place.numbers.front();
-    const auto names_it = [&](const LiveEpoch& live) { return live.acknowledged[i] == number; };
-    if (std::any_of(live_.begin(), live_.end(), names_it)) continue;
-    place.numbers.erase(place.numbers.begin());
-    const std::shared_ptr<Member> member = place.seat.member;
+    if (!may_forget_one(i) || runtime_.now() < places_[i].tell_again) continue;
+    const std::uint64_t number = places_[i].numbers.front();
+    const std::shared_ptr<Member> member = places_[i].seat.member;
     lock.unlock();
-    (void)member->forget(number);  // a node that does not hear it is lost, or keeps a list of numbers: nothing else
+    const Status told = member->forget(number);
     lock.lock();
+    Place& place = places_[i];
+    if (place.seat.member != member) return true;
+    if (is_answered(told))
+      place.numbers.erase(place.numbers.begin());
+    else
+      place.tell_again = runtime_.now() + kAskAgain;
     return true;
   }
   return false;
@@ -223,7 +234,7 @@ void Supervisor::begin_attempt(std::size_t leg) {
   schedule_.trying(leg);
   Attempt& attempt = attempts_.emplace_back(leg, replan(others_gone, ++last_number_));
   try {
-    attempt.thread = std::thread([this, &attempt] { open(attempt); });
+    attempt.thread = runtime_.start([this, &attempt] { open(attempt); });
   } catch (const std::system_error& thrown) {  // no thread: later, perhaps
     attempts_.pop_back();
     refuse(leg, Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", places_[leg].seat.name, thrown.what())), false);
@@ -239,7 +250,7 @@ void Supervisor::open(Attempt& attempt) {
     attempt.wrong = wrong;
     attempt.opened.emplace(std::move(opened));
   }
-  changed_.notify_all();
+  runtime_.notify(changed_);
 }
 
 bool Supervisor::finish_attempt(std::unique_lock<std::mutex>& lock) {
@@ -248,7 +259,7 @@ bool Supervisor::finish_attempt(std::unique_lock<std::mutex>& lock) {
   Attempt attempt = std::move(*ended);
   attempts_.erase(ended);
   lock.unlock();
-  attempt.thread.join();
+  runtime_.join(attempt.thread);
   lock.lock();
   Result<OpenedMember>& opened = *attempt.opened;
   if (!opened.ok()) {
@@ -276,11 +287,19 @@ void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::uniq
     lock.unlock();
     const Status knows = member->acknowledge(owners, i);
     lock.lock();
-    Place& place = places_[i];
-    if (!knows.ok() || place.seat.member != member) continue;
-    place.acknowledged = owners.epoch();
-    place.numbers.push_back(owners.epoch());
+    if (places_[i].seat.member == member) note_number(i, owners.epoch(), knows);
   }
+}
+
+// What an acknowledgement, or a further share, of the node's has led to.
+void Supervisor::note_number(std::size_t leg, std::uint64_t number, const Status& knows) {
+  Place& place = places_[leg];
+  if (!knows.ok()) {
+    place.numbers.insert(place.numbers.begin(), number);  // it may have it all the same
+    return;
+  }
+  place.acknowledged = number;
+  place.numbers.push_back(number);
 }
 
 void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t number) {
@@ -298,10 +317,10 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
   publish();
   place.entry->set_state(LegState::kOk, "");
   place.entry->add(&LegCounters::rejoins, 1);
-  schedule_.back(leg, Clock::now());
+  schedule_.back(leg, runtime_.now());
   hooks_.tell(fmt::format(
       "{}: back after {}, {} slabs, {} sent", place.seat.name,
-      format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - place.out_since)),
+      format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(runtime_.now() - place.out_since)),
       place.entry->report().experts, format_size(bytes)));
 }
 
@@ -309,7 +328,7 @@ void Supervisor::refuse(std::size_t leg, const Error& why, bool wrong) {
   Place& place = places_[leg];
   if (!wrong) {
     if (place.entry->state() == LegState::kWrong) return;  // by an audit, meanwhile: it is tried no more
-    schedule_.failed(leg, Clock::now());
+    schedule_.failed(leg, runtime_.now());
     const bool answers = why.code() != ErrorCode::kPeerGone && why.code() != ErrorCode::kDeadline;
     if (answers && std::exchange(place.told_refusal, why.text()) != why.text())
       hooks_.tell(fmt::format("{}; it is tried again", why.text()));

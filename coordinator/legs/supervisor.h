@@ -35,6 +35,7 @@
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/member.h"
 #include "coordinator/legs/retry_schedule.h"
+#include "coordinator/legs/runtime.h"
 
 namespace terrace::legs {
 
@@ -68,6 +69,8 @@ struct SupervisorHooks {
   std::function<void(const std::string& line)> tell;
 };
 
+// A node that did not answer, or could not give up at once what it has too much, is asked again so much later.
+inline constexpr std::chrono::milliseconds kAskAgain{250};
 // Between two looks at leases and retired epochs. A leg that is lost is looked at once: until the next epoch each step
 // computes its share by itself, only less well.
 inline constexpr std::chrono::milliseconds kSupervisorLook{50};
@@ -84,9 +87,11 @@ class Supervisor {
     bool lost_before = false;
   };
 
-  // seats: the legs of the epoch `first`, in its order, which was published already. The board outlives the supervisor.
+  // seats: the legs of the epoch `first`, in its order, which was published already. Board and runtime outlive the
+  // supervisor.
   Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-             const RetryPauses& pauses = {}, std::chrono::milliseconds look = kSupervisorLook);
+             const RetryPauses& pauses = {}, std::chrono::milliseconds look = kSupervisorLook,
+             Runtime& runtime = system_runtime());
   // As stop().
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -97,7 +102,7 @@ class Supervisor {
   void stop();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using TimePoint = Runtime::TimePoint;
   using EpochRef = std::shared_ptr<const Epoch>;
 
   struct LiveEpoch {
@@ -110,24 +115,27 @@ class Supervisor {
     Seat seat;
     LegEntry* entry = nullptr;
     bool out = false;
-    Clock::time_point out_since{};
+    TimePoint out_since{};
     std::uint64_t in_since = 0;  // the epoch that it has been in from then on
     std::uint64_t acknowledged = 0;
-    std::vector<std::uint64_t> numbers;  // that the node knows, rising; the last is `acknowledged`
-    std::string told_refusal;            // why the node was not taken back, as it was told last
+    // That the node knows or may know. The last is `acknowledged`; of the others it is told to forget each once no step
+    // can name it, until it has heard it: what they brought lies there as long.
+    std::vector<std::uint64_t> numbers;
+    TimePoint tell_again{};    // not before: it did not answer
+    std::string told_refusal;  // why the node was not taken back, as it was told last
     // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
     std::optional<OwnerTable> further;
-    bool inheriting = false;        // takes a further share
-    bool has_surplus = false;       // has more memory reserved than its share takes
-    Clock::time_point ask_again{};  // not before, about what it has too much
-    std::string told_inheritance;   // why it took none, as it was told last
+    bool inheriting = false;       // takes a further share
+    bool has_surplus = false;      // has more memory reserved than its share takes
+    TimePoint ask_again{};         // not before, about what it has too much
+    std::string told_inheritance;  // why it took none, as it was told last
   };
 
   // A node that is taking a further share.
   struct Bequest {
-    explicit Bequest(FurtherShare what) : share(std::move(what)) {}
+    Bequest(FurtherShare what, TimePoint now) : share(std::move(what)), begun(now) {}
     FurtherShare share;
-    Clock::time_point begun = Clock::now();
+    TimePoint begun;
     std::stop_source stop;
     std::uint64_t bytes_sent = 0;
     bool wrong = false;
@@ -163,8 +171,10 @@ class Supervisor {
   // These: whether there was anything to do.
   bool let_go(std::unique_lock<std::mutex>& lock);
   bool forget_one(std::unique_lock<std::mutex>& lock);
+  bool may_forget_one(std::size_t leg) const;
   bool finish_attempt(std::unique_lock<std::mutex>& lock);
   void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
+  void note_number(std::size_t leg, std::uint64_t number, const Status& knows);
   // supervisor_heirs.cpp
   bool begin_bequests();
   bool finish_bequest(std::unique_lock<std::mutex>& lock);
@@ -176,7 +186,7 @@ class Supervisor {
   void own_further(Bequest& bequest);
   void keep_with_host(Bequest& bequest);
   void stop_bequests();
-  std::optional<Clock::time_point> next_ask() const;
+  std::optional<TimePoint> next_ask() const;
 
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);
@@ -184,6 +194,7 @@ class Supervisor {
   LegBoard& board_;
   const SupervisorHooks hooks_;
   const std::chrono::milliseconds look_;
+  Runtime& runtime_;
   std::stop_source stop_;
 
   std::mutex mutex_;  // guards all below

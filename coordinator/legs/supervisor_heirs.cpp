@@ -12,9 +12,6 @@
 namespace terrace::legs {
 namespace {
 
-// A node that could not give up at once what it has too much is asked again so much later: batches may still use it.
-constexpr std::chrono::milliseconds kAskAgain{250};
-
 bool has_more(const OwnerTable& now, const OwnerTable& before, std::size_t leg) {
   for (std::uint32_t layer = 0; layer < now.n_layers(); ++layer)
     for (std::uint32_t expert = 0; expert < now.n_experts(); ++expert)
@@ -49,9 +46,9 @@ bool Supervisor::begin_bequests() {
 
 void Supervisor::begin_bequest(FurtherShare share) {
   const std::size_t leg = share.leg;
-  Bequest& bequest = bequests_.emplace_back(std::move(share));
+  Bequest& bequest = bequests_.emplace_back(std::move(share), runtime_.now());
   try {
-    bequest.thread = std::thread([this, &bequest] { bequeath(bequest); });
+    bequest.thread = runtime_.start([this, &bequest] { bequeath(bequest); });
     places_[leg].inheriting = true;
   } catch (const std::system_error&) {  // no thread: it is the host's on
     bequests_.pop_back();
@@ -73,7 +70,7 @@ void Supervisor::bequeath(Bequest& bequest) {
     bequest.wrong = wrong;
     bequest.taken.emplace(std::move(taken));
   }
-  changed_.notify_all();
+  runtime_.notify(changed_);
 }
 
 void Supervisor::stop_bequests() {
@@ -86,15 +83,14 @@ bool Supervisor::finish_bequest(std::unique_lock<std::mutex>& lock) {
   Bequest bequest = std::move(*ended);
   bequests_.erase(ended);
   lock.unlock();
-  bequest.thread.join();
-  // What it has of a share that it is not given is forgotten; a node that never had the epoch says so.
-  if (!bequest.taken->ok()) (void)bequest.share.member->forget(bequest.share.owners.epoch());
+  runtime_.join(bequest.thread);
   lock.lock();
   Place& place = places_[bequest.share.leg];
   place.inheriting = false;
   place.entry->add(&LegCounters::weight_bytes_sent, bequest.bytes_sent);
   const bool lost_meanwhile = place.seat.member != bequest.share.member;
   if (!stop_.stop_requested() && !lost_meanwhile) {
+    note_number(bequest.share.leg, bequest.share.owners.epoch(), *bequest.taken);
     if (bequest.taken->ok())
       own_further(bequest);
     else
@@ -111,21 +107,19 @@ void Supervisor::own_further(Bequest& bequest) {
   Place& place = places_[bequest.share.leg];
   const std::uint64_t more =
       bequest.share.owners.n_slabs(bequest.share.leg) - bequest.share.before.n_slabs(bequest.share.leg);
-  place.acknowledged = bequest.share.owners.epoch();
-  place.numbers.push_back(place.acknowledged);
   place.further = std::move(bequest.share.owners);
   place.told_inheritance.clear();
   publish();
-  hooks_.tell(
-      fmt::format("{}: has taken over {} experts of lost nodes in {}, {} sent", place.seat.name, more,
-                  format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - bequest.begun)),
-                  format_size(bequest.bytes_sent)));
+  hooks_.tell(fmt::format(
+      "{}: has taken over {} experts of lost nodes in {}, {} sent", place.seat.name, more,
+      format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(runtime_.now() - bequest.begun)),
+      format_size(bequest.bytes_sent)));
 }
 
 void Supervisor::keep_with_host(Bequest& bequest) {
   Place& place = places_[bequest.share.leg];
   place.has_surplus = true;
-  place.ask_again = Clock::now();
+  place.ask_again = runtime_.now();
   const Error& why = bequest.taken->error();
   // Here and not by the watcher: its leg was tried beside the steps', so the next step would set it right on the board.
   if (bequest.wrong) {
@@ -143,7 +137,7 @@ void Supervisor::keep_with_host(Bequest& bequest) {
 // Of one node that holds what is another's again: an epoch without that.
 bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
-    if (!places_[i].further || places_[i].inheriting || Clock::now() < places_[i].ask_again) continue;
+    if (!places_[i].further || places_[i].inheriting || runtime_.now() < places_[i].ask_again) continue;
     if (places_[i].further->n_slabs(i) == replan(gone(), last_number_).n_slabs(i)) continue;
     const OwnerTable owners = replan(gone(), ++last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -151,10 +145,10 @@ bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
     const Status knows = member->acknowledge(owners, i);
     lock.lock();
     Place& place = places_[i];
-    place.ask_again = Clock::now() + (knows.ok() ? std::chrono::milliseconds(0) : kAskAgain);
-    if (!knows.ok() || place.seat.member != member) return true;
-    place.acknowledged = owners.epoch();
-    place.numbers.push_back(owners.epoch());
+    if (place.seat.member != member) return true;
+    place.ask_again = runtime_.now() + (knows.ok() ? std::chrono::milliseconds(0) : kAskAgain);
+    note_number(i, owners.epoch(), knows);
+    if (!knows.ok()) return true;
     const std::vector<std::uint8_t> nobody(places_.size(), 0);
     const bool as_planned = owners.n_slabs(i) == replan(nobody, last_number_).n_slabs(i);
     place.further = as_planned ? std::nullopt : std::optional(owners);
@@ -169,7 +163,7 @@ bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
 bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     if (!places_[i].has_surplus || places_[i].inheriting || places_[i].numbers.size() != 1 ||
-        Clock::now() < places_[i].ask_again)
+        runtime_.now() < places_[i].ask_again)
       continue;
     const OwnerTable owners = places_[i].further ? *places_[i].further : replan(gone(), last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -179,7 +173,7 @@ bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     Place& place = places_[i];
     if (place.seat.member != member) return true;
-    place.ask_again = Clock::now() + kAskAgain;
+    place.ask_again = runtime_.now() + kAskAgain;
     const bool never =
         !given.ok() && (given.error().code() == ErrorCode::kRefused || given.error().code() == ErrorCode::kNotFound);
     place.has_surplus = !given.ok() && !never;
@@ -188,13 +182,15 @@ bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-std::optional<Supervisor::Clock::time_point> Supervisor::next_ask() const {
-  std::optional<Clock::time_point> next;
+std::optional<Supervisor::TimePoint> Supervisor::next_ask() const {
+  std::optional<TimePoint> next;
   for (std::size_t i = 1; i < places_.size(); ++i) {
     const Place& place = places_[i];
     const bool waits = place.further || (place.has_surplus && place.numbers.size() == 1);
-    if (!waits || place.inheriting || place.ask_again <= Clock::now()) continue;
-    next = std::min(next.value_or(place.ask_again), place.ask_again);
+    if (waits && !place.inheriting && place.ask_again > runtime_.now())
+      next = std::min(next.value_or(place.ask_again), place.ask_again);
+    if (may_forget_one(i) && place.tell_again > runtime_.now())
+      next = std::min(next.value_or(place.tell_again), place.tell_again);
   }
   return next;
 }

@@ -9,6 +9,7 @@
 #include "common/arena/hot_part.h"
 #include "common/base/units.h"
 #include "coordinator/legs/card_leg.h"
+#include "coordinator/legs/routed_experts.h"
 
 namespace terrace::planner {
 
@@ -44,6 +45,7 @@ Result<TrunkOnCard> trunk_on(const kernels::ExpertCard& card, const kernels::Car
   trunk.limits.max_streams = options.max_streams;
   trunk.limits.context = static_cast<std::uint32_t>(context);
   trunk.limits.max_kv_blocks = std::min(wanted, most) + options.max_streams;
+  trunk.limits.max_parts = static_cast<std::uint32_t>(legs::kMostLayersOpen);
   trunk.cache_bytes = trunk.limits.max_kv_blocks * block_bytes;
   TERRACE_ASSIGN_OR_RETURN(trunk.bytes, card.trunk_bytes(model, trunk.limits));
   trunk.pinned_bytes = card.trunk_pinned_bytes(model, trunk.limits);

@@ -1,5 +1,5 @@
-// What this machine's card takes of its work: the trunk first, or at least its dense matrices, which every token reads,
-// then the hottest of its experts.
+// What this machine's cards take of its work: the first the trunk, or at least its dense matrices, which every token
+// reads; then each the hottest of the experts that are left.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ Result<TrunkOnCard> trunk_on(const kernels::ExpertCard& card, const kernels::Car
 std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelInfo& model);
 
 // `owners` with one more leg, the card's: as much of the host's (arena::choose_hot_part()) as fits into `slab_bytes`
-// there and can be computed there. layers: their kernels, one a layer.
+// there and can be computed there. layers: their kernels, one a layer. Of several cards each takes of what those before
+// it have left; all of them have a part of every layer, and compute at the same time.
 legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
                                std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers);
 

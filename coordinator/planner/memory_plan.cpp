@@ -181,12 +181,17 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
   leg.slab_bytes = legs::slab_bytes(input.model, share);
-  leg.dense_bytes = host.dense_bytes - std::min(host.dense_bytes, input.card ? input.card->dense_bytes : 0);
+  std::uint64_t on_cards = 0, pinned = 0;
+  for (const CardInput& card : input.cards) {
+    on_cards += card.dense_bytes;
+    pinned += card.staging_bytes;
+  }
+  leg.dense_bytes = host.dense_bytes - std::min(host.dense_bytes, on_cards);
   leg.cache_bytes = host.cache_bytes;
-  const std::uint64_t n_nodes = input.owners.n_legs() - 1 - (input.card ? 1 : 0);
+  const std::uint64_t n_nodes = input.owners.n_legs() - 1 - input.cards.size();
   leg.staging_bytes =
       n_nodes * legs::session_sizes(input.model, input.max_rows, input.range_rows, input.sockets).windows();
-  leg.scratch_bytes = host.scratch_bytes + (input.card ? input.card->staging_bytes : 0);
+  leg.scratch_bytes = host.scratch_bytes + pinned;
   const std::uint64_t taken = leg.cache_bytes + leg.staging_bytes + leg.scratch_bytes;
   leg.needs = leg.slab_bytes + leg.dense_bytes + taken;
   const HostLimits limits = limits_of(host);
@@ -195,12 +200,12 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   return leg;
 }
 
-// ---- a card of this machine -----------------------------------------------------------------------------------------
+// ---- the cards of this machine --------------------------------------------------------------------------------------
 
-// Its share was cut to what it holds; only a card that holds nothing of a share is a mistake.
-LegPlan plan_card(const PlanInput& input, const CardInput& card) {
-  const std::size_t index = input.owners.n_legs() - 1;
-  const Share share = share_of(input.owners, index);
+// Its share was cut to what it holds; only a card that holds nothing of a share is a mistake. place: in `input.cards`.
+LegPlan plan_card(const PlanInput& input, std::size_t place) {
+  const CardInput& card = input.cards[place];
+  const Share share = share_of(input.owners, input.owners.n_legs() - input.cards.size() + place);
   LegPlan leg;
   leg.name = card.name;
   leg.is_card = true;
@@ -238,8 +243,8 @@ Status MemoryPlan::status() const {
 }
 
 Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::unique_ptr<legs::NodeControl>> nodes) {
-  TERRACE_CHECK(nodes.size() + 1 + (input.card ? 1 : 0) == input.owners.n_legs(),
-                "a node for each leg but the host and the card");
+  TERRACE_CHECK(nodes.size() + 1 + input.cards.size() == input.owners.n_legs(),
+                "a node for each leg but the host and the cards");
   MemoryPlan plan;
   plan.legs.push_back(plan_host(input, share_of(input.owners, 0)));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -247,14 +252,16 @@ Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::uniq
     TERRACE_ASSIGN_OR_RETURN(LegPlan leg, NodePlanner(input, *nodes[i]).plan(share_of(input.owners, i + 1)));
     plan.legs.push_back(std::move(leg));
   }
-  if (input.card) plan.legs.push_back(plan_card(input, *input.card));
+  for (std::size_t i = 0; i < input.cards.size(); ++i) plan.legs.push_back(plan_card(input, i));
   const LegPlan& host = plan.legs.front();
   if (host.fits()) {
     const HostLimits limits = limits_of(input.host);
     plan.room_for_cache =
         std::min(limits.all - (host.needs - host.cache_bytes), limits.taken - host.staging_bytes - host.scratch_bytes);
   }
-  if (host.cache_bytes == 0 && host.fits() && !(input.card && input.card->cache_bytes > 0))
+  const bool cache_on_card =
+      std::ranges::any_of(input.cards, [](const CardInput& card) { return card.cache_bytes > 0; });
+  if (host.cache_bytes == 0 && host.fits() && !cache_on_card)
     plan.room_for_positions =
         std::min<std::uint64_t>(positions_in(input.info, plan.room_for_cache), input.info.context);
   return plan;

@@ -46,7 +46,7 @@ struct LegPlan {
 };
 
 struct MemoryPlan {
-  std::vector<LegPlan> legs;  // host first, a card last
+  std::vector<LegPlan> legs;  // host first, cards last
   // Positions that this machine's rest has room for, where --ctx-size asks for none: they are taken as needed.
   std::optional<std::uint64_t> room_for_positions;
   // Bytes that this machine has for keys and values, those that were asked for included; 0 where the plan does not fit.
@@ -69,16 +69,16 @@ struct HostInput {
 struct PlanInput {
   const manifest::Manifest& model;  // ids are not looked at
   const arch::ModelInfo& info;
-  const legs::OwnerTable& owners;  // leg 0 is the host, the last one the card if there is one
+  const legs::OwnerTable& owners;  // leg 0 is the host, the last ones are the cards
   std::uint32_t max_rows = 512;    // of a batch
   std::uint32_t range_rows = 256;
   std::uint32_t sockets = 1;  // wire::BatchLimits::sockets
   std::string link = {};      // as in legs::check_node()
   HostInput host;
-  std::optional<CardInput> card = {};
+  std::vector<CardInput> cards = {};
 };
 
-// Asks the nodes, which are legs 1.. of the owner table; the card is open already. Errors: a node that does not answer,
+// Asks the nodes, which are legs 1.. of the owner table; cards are open already. Errors: a node that does not answer,
 // or refuses such a session whatever memory it has. That something does not fit is no error here.
 Result<MemoryPlan> plan_memory(const PlanInput& input, std::span<const std::unique_ptr<legs::NodeControl>> nodes);
 

@@ -95,15 +95,14 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits, std::uint64_
   TERRACE_CHECK(logits.size() == vocab_size, "logits of another vocabulary");
   TERRACE_CHECK(mask.empty() || mask.size() == (vocab_size + 63) / 64, "a mask of another vocabulary");
   TERRACE_RETURN_IF_ERROR(check_finite(logits));
-  const bool is_greedy = options_.temperature == 0.0f;
-  if (is_greedy && !has_penalties() && biases_.empty() && mask.empty())
+  if (takes_largest(mask))
     return static_cast<std::int32_t>(ops_.largest(logits.data(), vocab_size));  // the first of equal ones
 
   for (std::size_t id = 0; id < vocab_size; ++id) memory_->keys_[id] = key_of(logits[id], id);
   TERRACE_RETURN_IF_ERROR(add_biases(logits, mask));
   if (has_penalties()) TERRACE_RETURN_IF_ERROR(penalise(vocab_size, history, mask));
   TERRACE_ASSIGN_OR_RETURN(std::size_t n, gather_candidates(mask));
-  if (is_greedy)
+  if (options_.temperature == 0.0f)
     return id_of(*std::min_element(memory_->keys_.begin(), memory_->keys_.begin() + static_cast<std::ptrdiff_t>(n)));
 
   n = sort_candidates(n);

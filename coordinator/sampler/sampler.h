@@ -96,6 +96,11 @@ class Sampler {
   Result<std::int32_t> sample(std::span<const float> logits, std::uint64_t token_index,
                               std::span<const std::int32_t> history, std::span<const std::uint64_t> mask,
                               SamplerMemory& memory);
+  // Whether sample() chooses the largest logit, of equal ones the lowest id, whatever the logits are: who knows that
+  // one, and that all are finite, need not ask.
+  bool takes_largest(std::span<const std::uint64_t> mask = {}) const {
+    return options_.temperature == 0.0f && !has_penalties() && biases_.empty() && mask.empty();
+  }
 
  private:
   using Mask = std::span<const std::uint64_t>;

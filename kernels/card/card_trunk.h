@@ -6,8 +6,9 @@
 //   start()      begins all of it at once, where it can (starts()). For each layer the caller takes routed(), has the
 //                pairs of other legs computed while the card computes its own, puts their sums where sums() says and
 //                calls give_sums(); then finish(), or give_up() where the step goes no further;
-//   attention()  layer by layer, each waited for: after it the caller has all of the layer's routed rows computed and
-//                puts the sums where sums() says; then head(). For traces, and for steps of many rows.
+//   queue_layer()  layer by layer, in one part or more, each begun by itself: while the caller has one part's routed
+//                rows computed by other legs, the card is at another's layer; then head() of each. For steps of many
+//                rows, and for traces.
 // Rows that are not finite fail alone and are told at the end.
 //
 // Bits     Those of the CPU's trunk (docs/numerics.md 8): every operation equals kernels/cpu/ops by ==, attention
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,6 +79,7 @@ struct CardTrunkLimits {
   std::uint32_t max_streams = 0;    // in a step
   std::uint32_t context = 0;        // positions of a stream
   std::uint64_t max_kv_blocks = 0;  // of all streams together, kKvBlockPositions positions each
+  std::uint32_t max_parts = 1;      // of a step
 };
 
 // Where a step's input goes: pinned host memory, filled by the caller between begin() and the first computation.
@@ -120,7 +123,8 @@ struct CardRowFailure {
   CardFailure what = CardFailure::kLogits;
 };
 
-// A layer's rows on their way to whoever computes the experts: pinned host memory, valid until the next call.
+// A layer's rows on their way to whoever computes the experts: pinned host memory, valid until the next layer of the
+// same rows is queued, or the next call of a started step.
 struct CardRoutedRows {
   const float* rows = nullptr;             // [n_rows, d_model]
   const std::uint16_t* experts = nullptr;  // [n_rows, top_k]
@@ -128,8 +132,11 @@ struct CardRoutedRows {
 };
 
 struct CardStepResult {
-  // Host memory, valid until the next step.
-  const float* logits = nullptr;           // [n_wanted, vocabulary]
+  // Host memory, valid until the next step, or the next part's head().
+  const float* logits = nullptr;  // [n_logits, vocabulary], of the rows that want them
+  std::uint32_t n_logits = 0;
+  // [n_logits] id of the largest logit, the lowest of equal ones; of a row that failed, any number.
+  std::span<const std::int32_t> largest;
   const std::uint16_t* experts = nullptr;  // [n_layers, n_rows, top_k] in selection order
   std::span<const CardRowFailure> failures;
   std::uint64_t compute_ns = 0;  // of run(): the card's time
@@ -139,7 +146,7 @@ class CardTrunk {
  public:
   virtual ~CardTrunk() = default;
 
-  virtual CardStepInput begin(const CardStepSize& size) = 0;
+  CardStepInput begin(const CardStepSize& size) { return begin_part(size, 0); }
   // The whole step, experts included: slabs [n_layers, n_experts] in this card's memory, the same ones with each call.
   // kInternal, here and below: the card failed, now and for good; names it.
   virtual Result<CardStepResult> run(std::span<const SlabView> slabs) = 0;
@@ -153,18 +160,30 @@ class CardTrunk {
   // sums() holds the sums of the other legs' pairs of `layer`: the card goes on.
   virtual void give_sums(std::uint32_t layer) = 0;
   virtual Result<CardStepResult> finish() = 0;
-  // Ends a started step whose sums will not come: the card goes through the rest of it with whatever lies there, and
-  // nothing of it is of use. Waits for that, a few milliseconds.
+  // Ends a step that goes no further. A started one, whose sums will not come: the card goes through the rest of it
+  // with whatever lies there, and nothing of it is of use. One in parts: what was queued is waited for. A few
+  // milliseconds.
   virtual void give_up() = 0;
 
-  // `add_sums`: first the sums of the layer before are added to the residual rows.
-  virtual Result<CardRoutedRows> attention(std::uint32_t layer, bool add_sums) = 0;
-  // Pinned host memory for a layer's sums [n_rows, d_model].
-  virtual std::span<std::int64_t> sums() = 0;
-  // The sums of `layer` are added, and the residual rows [n_rows, d_model] come back: for traces. Valid until the next
-  // call.
+  // ---- layer by layer, in parts -----------------------------------------------------------------------------------
+  // The rows of a step in parts 0, 1, ... below max_parts, in the order of the rows: each has tables, wanted rows and
+  // numbers of rows of its own, and max_rows holds for all together. What is called of any is queued behind what was
+  // called before: a part's rows may attend to those of parts whose same layer was queued before.
+  virtual CardStepInput begin_part(const CardStepSize& size, std::uint32_t part) = 0;
+  // Queues the part's next layer and returns: what others gave for the layer before, sums_of(part), is added with what
+  // the card computed itself; attention and choice of experts; then the pairs of the card's own, `slabs` as start(),
+  // the same ones for each layer of a step. Layers come from 0 on.
+  virtual Status queue_layer(std::uint32_t part, std::uint32_t layer, std::span<const SlabView> slabs) = 0;
+  // Rows and choices of the part's layer; nothing as long as they are not there. Does not wait.
+  virtual Result<std::optional<CardRoutedRows>> poll_routed(std::uint32_t part) = 0;
+  // Pinned host memory for the sums of the other legs [n_rows of the part, d_model].
+  virtual std::span<std::int64_t> sums_of(std::uint32_t part) = 0;
+  std::span<std::int64_t> sums() { return sums_of(0); }
+  // Of part 0, the only one: the sums of `layer` are added, and the residual rows [n_rows, d_model] come back: for
+  // traces. Valid until the next call.
   virtual Result<const float*> add_and_read(std::uint32_t layer) = 0;
-  virtual Result<CardStepResult> head(bool add_sums) = 0;
+  // What others gave for the last layer is added, and the part ends.
+  virtual Result<CardStepResult> head(std::uint32_t part) = 0;
 
   // Copies a cache block, all layers of it.
   virtual Status copy_block(std::uint32_t to, std::uint32_t from) = 0;

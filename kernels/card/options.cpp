@@ -2,50 +2,87 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "common/base/program_options.h"
 
 namespace terrace::kernels {
+namespace {
+
+constexpr OptionRange kCardNumbers{0, 255};
+constexpr OptionRange kVramSizes{kLeastVram, kMostRam};
+
+// "0,1" and "2": 0, 1, 2.
+std::vector<std::string> split(const std::vector<std::string>& texts) {
+  std::vector<std::string> items;
+  for (const std::string& text : texts)
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t comma = std::min(text.find(',', begin), text.size());
+      items.push_back(text.substr(begin, comma - begin));
+      begin = comma + 1;
+    }
+  return items;
+}
+
+template <class T>
+Result<std::vector<T>> read_list(std::string_view flag, const std::vector<std::string>& texts, OptionRange range) {
+  std::vector<T> values;
+  for (const std::string& text : split(texts)) {
+    T value{};
+    const Status set = set_target(&value, range, {text});
+    if (!set.ok()) return Error(set.error().code(), fmt::format("{}: {}", flag, set.error().text()));
+    values.push_back(value);
+  }
+  return values;
+}
+
+Error usage(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
+
+}  // namespace
 
 void add_card_options(OptionTable& table, CardRequest* request) {
-  table.add("gpu", &request->gpu, "hold weights on this NVIDIA card, and compute with them there: 0, 1, ...")
-      .range(0, 255)
+  table
+      .add("gpu", &request->gpu,
+           "hold weights on these NVIDIA cards, and compute with them there: 0, or 0,1; the trunk is on the first")
+      .value_name("N,...")
       .default_text("none");
-  table.add("gpu-optional", &request->optional, "without a card that can be used there, say so and compute on the CPU");
-  table.add("vram", &request->vram, "memory to take of that card: weights, and a quarter, 256M at most, to compute in")
-      .value_name("SIZE")
-      .range(kLeastVram, kMostRam)
+  table.add("gpu-optional", &request->optional,
+            "without a card that can be used there, say so and compute on the rest");
+  table
+      .add("vram", &request->vram,
+           "memory to take of each card, one size or one for each: weights, and a quarter, 256M at most, to compute in")
+      .value_name("SIZE,...")
       .default_text("nine tenths of what is free there at start; half where it is the host's memory");
 }
 
-Status check(const CardRequest& request) {
-  if (request.optional && !request.gpu)
-    return Error(ErrorCode::kInvalidArgument, "--gpu-optional speaks of a card; say which one: --gpu 0");
-  if (!request.vram || request.gpu) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("--vram {} is memory of a card; say which one: --gpu 0", format_size_exact(*request.vram)));
+Result<std::vector<CardOrder>> read_orders(const CardRequest& request) {
+  TERRACE_ASSIGN_OR_RETURN(const auto cards, read_list<std::uint32_t>("--gpu", request.gpu, kCardNumbers));
+  TERRACE_ASSIGN_OR_RETURN(const auto sizes, read_list<Bytes>("--vram", request.vram, kVramSizes));
+  if (cards.empty() && request.optional) return usage("--gpu-optional speaks of a card; say which one: --gpu 0");
+  if (cards.empty() && !sizes.empty())
+    return usage(
+        fmt::format("--vram {} is memory of a card; say which one: --gpu 0", format_size_exact(sizes.front())));
+  if (sizes.size() > 1 && sizes.size() != cards.size())
+    return usage(fmt::format("--vram has {} sizes and --gpu {} card{}; give one size for each card, or one for all",
+                             sizes.size(), cards.size(), cards.size() == 1 ? "" : "s"));
+  std::vector<CardOrder> orders;
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    if (std::ranges::count(cards, cards[i]) > 1) return usage(fmt::format("--gpu: card {} is named twice", cards[i]));
+    CardOrder order{cards[i], {}};
+    if (!sizes.empty()) order.budget_bytes = sizes[sizes.size() == 1 ? 0 : i].value;
+    orders.push_back(order);
+  }
+  return orders;
 }
 
-Result<std::uint64_t> ram_beside_card(std::uint64_t ram, bool integrated, std::uint64_t vram) {
-  if (!integrated) return ram;
+Result<std::uint64_t> ram_beside_cards(std::uint64_t ram, std::uint64_t vram) {
   if (vram < ram) return ram - vram;
   return Error(
       ErrorCode::kOutOfMemory,
       fmt::format("the card's memory is this machine's: --ram {} is for both, and the card takes {} of it; give "
                   "more --ram or less --vram",
                   format_size(ram), format_size(vram)));
-}
-
-bool goes_on_without(const CardRequest& request, const Error& why) {
-  return request.optional && why.code() == ErrorCode::kUnsupported;
-}
-
-Error no_card_error(const Error& why) {
-  if (why.code() != ErrorCode::kUnsupported) return why;
-  return Error(why.code(), why.text() + "; leave out --gpu to compute on the CPU");
-}
-
-std::string without_card_text(const CardRequest& request, const Error& why) {
-  return fmt::format("--gpu {}: {}; the CPU computes (--gpu-optional)", request.gpu.value_or(0), why.text());
 }
 
 }  // namespace terrace::kernels

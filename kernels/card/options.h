@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/options.h"
 #include "common/base/result.h"
@@ -12,24 +13,26 @@
 namespace terrace::kernels {
 
 struct CardRequest {
-  std::optional<std::uint32_t> gpu;  // empty: no card
-  std::optional<Bytes> vram;         // of it; empty: nine tenths of what is free, half where it is the host's memory
-  bool optional = false;             // without a card that can be used the CPU computes
+  std::vector<std::string> gpu;   // numbers of cards, also several in one text: "0,1"; empty: no card
+  std::vector<std::string> vram;  // sizes, of each; one: of all; empty: nine tenths of what is free, half where it is
+                                  // the host's memory
+  bool optional = false;          // what computes without a card that cannot be used is the rest
+
+  bool any() const { return !gpu.empty(); }
+};
+
+// A card that is asked for.
+struct CardOrder {
+  std::uint32_t index = 0;                    // as the driver counts
+  std::optional<std::uint64_t> budget_bytes;  // of its memory; empty: as above
 };
 
 void add_card_options(OptionTable& table, CardRequest* request);
-// kInvalidArgument: memory of no card, or no card that could be missing.
-Status check(const CardRequest& request);
-// Whether a program goes on without the card that could not be opened: it was asked to, and this machine has no card,
-// no driver, or one that this build has no kernels for. A card that is too small or whose number is wrong is an error.
-bool goes_on_without(const CardRequest& request, const Error& why);
-// Otherwise the error with what to do about it: a program without a card is one without --gpu.
-Error no_card_error(const Error& why);
-// The line to tell where it goes on.
-std::string without_card_text(const CardRequest& request, const Error& why);
-
-// What of `ram`, a budget for this machine's memory, a card leaves: all of it, or where the card's memory is the
-// host's (`integrated`) what its `vram` bytes leave. kOutOfMemory: nothing; the text has both numbers.
-Result<std::uint64_t> ram_beside_card(std::uint64_t ram, bool integrated, std::uint64_t vram);
+// The cards in the order of --gpu. kInvalidArgument: what is no number or no size, a card that is named twice, memory
+// of no card or for another number of cards, or no card that could be missing.
+Result<std::vector<CardOrder>> read_orders(const CardRequest& request);
+// What of `ram`, a budget for this machine's memory, cards leave: all of it, or where a card's memory is the host's
+// what their budgets leave, `vram` bytes together. kOutOfMemory: nothing; the text has both numbers.
+Result<std::uint64_t> ram_beside_cards(std::uint64_t ram, std::uint64_t vram);
 
 }  // namespace terrace::kernels

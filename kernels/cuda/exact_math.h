@@ -21,13 +21,9 @@ TERRACE_DEVICE float round_to_even(float x) {
 #endif
 }
 
-// A NaN stays one.
-TERRACE_DEVICE float exp_exact(float x) {
+// EXP of x = n * ln(2) + r without its power of two; n: x * log2(e), rounded to an integer.
+TERRACE_DEVICE float exp_of_remainder(float x, float n) {
   using exact_math_detail::kExpCoefficient;
-  if (x != x) return x;
-  x = x < kExpMin ? kExpMin : x;
-  x = x > kExpMax ? kExpMax : x;
-  const float n = round_to_even(x * kLog2E);
   float r = fused(n, kMinusLn2High, x);
   r = fused(n, kMinusLn2Low, r);
   float p = kExpCoefficient<6>;
@@ -36,8 +32,16 @@ TERRACE_DEVICE float exp_exact(float x) {
   p = fused(p, r, kExpCoefficient<3>);
   p = fused(p, r, kExpCoefficient<2>);
   p = fused(p, r, kExpCoefficient<1>);
-  p = fused(p, r, kExpCoefficient<0>);
-  return p * bits_to_float(static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23);
+  return fused(p, r, kExpCoefficient<0>);
+}
+
+// A NaN stays one.
+TERRACE_DEVICE float exp_exact(float x) {
+  if (x != x) return x;
+  x = x < kExpMin ? kExpMin : x;
+  x = x > kExpMax ? kExpMax : x;
+  const float n = round_to_even(x * kLog2E);
+  return exp_of_remainder(x, n) * bits_to_float(static_cast<std::uint32_t>(static_cast<std::int32_t>(n) + 127) << 23);
 }
 
 TERRACE_DEVICE float sigmoid_exact(float x) { return 1.0f / (1.0f + exp_exact(-x)); }

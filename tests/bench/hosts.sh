@@ -78,11 +78,12 @@ make_model() {
 }
 
 # The host c with links to hosts 1 and 2, 10.77.N.2 by tcN, for what compares one node with two; the model of
-# docs/performance.md in $out unless MODEL names another, and a secret for all.
+# docs/performance.md in $out unless MODEL names another, with embeddings that make its rows choose their experts as
+# evenly as the plan counts on (without, twelve of a layer's experts get nearly all rows), and a secret for all.
 two_nodes_and_a_model() {
   mkdir -p "$out"
   make_model --layers 12 --d-model 1024 --heads 16 --kv-heads 4 --head-dim 64 --experts 64 --top-k 8 --ff 512 \
-    --vocab 32000 --context 40960 --type q4_k_m
+    --vocab 32000 --context 40960 --type q4_k_m --embedding-scale 256
   make_secret
   add_host c
   local i

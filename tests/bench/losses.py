@@ -3,6 +3,7 @@
 Token times are the spans `step` of the program's own trace, put beside the kill by CLOCK_MONOTONIC (its event `began`).
 """
 
+import bisect
 import json
 import math
 import os
@@ -15,6 +16,7 @@ LEAST_SLACK_MS = 5.0  # of a soft limit, coordinator/legs/soft_limit.h: what is 
 SETTLE_S = 2.0  # from a loss on, without moving bytes
 MOVE_S = 5.0  # beside bytes / rate, with them
 WINDOW_S = 2.0  # of which a speed is taken
+STEPS = 32  # whose pairs tell who owns what: some thousand of them
 NEAR = 0.10
 NEAR_WHOLE = 0.15  # where nothing is lost: as tests/bench/prediction.sh
 
@@ -70,10 +72,49 @@ class Trace:
     def steps_in(self, begin, end):
         return [s for s in self.steps if begin <= s["begin"] and s["end"] <= end]
 
-    def speed(self, begin_us):
+    def speed(self, begin_us, end_us=math.inf):
         """Tokens a second, and of how many; of whole steps within the window."""
-        steps = self.steps_in(begin_us, begin_us + WINDOW_S * 1e6)
+        steps = self.steps_in(begin_us, min(begin_us + WINDOW_S * 1e6, end_us))
         return len(steps) / max(sum(s["dur"] for s in steps) / 1e6, 1e-9), len(steps)
+
+    def pairs_of_steps(self, steps, names=None):
+        """[steps] pairs of these legs, or of all."""
+        tracks = {self.tracks[name] for name in names or self.tracks}
+        begins = [s["begin"] for s in steps]
+        pairs = [0] * len(steps)
+        for batch in self.batches:
+            at = bisect.bisect_right(begins, batch["begin"]) - 1
+            if at >= 0 and batch["begin"] < steps[at]["end"] and batch["tid"] in tracks:
+                pairs[at] += batch["args"]["pairs"]
+        return pairs
+
+    def taken_over(self, killed, names, share):
+        """When the first of STEPS steps began of whose pairs these legs had more than that share; None: never."""
+        before, steps = self.steps_in(0, killed), self.steps_in(killed, math.inf)
+        enough = share * STEPS * sum(self.pairs_of_steps(before)) / max(len(before), 1)
+        pairs = self.pairs_of_steps(steps, names)
+        found = (i for i in range(len(steps) - STEPS + 1) if sum(pairs[i : i + STEPS]) > enough)
+        return next((steps[i]["begin"] for i in found), None)
+
+
+class Loss:
+    """What the plan says of one node's loss."""
+
+    def __init__(self, plan, name):
+        prediction = plan["prediction"]
+        self.entry = next(entry for entry in prediction["lost"] if entry["node"] == name)
+        self.settled = self.entry["decode_settled"] or self.entry["decode"]
+        self.moving_s = self.entry["seconds_to_move"]
+        self.heirs = [heir["node"] for heir in self.entry["heirs"]]
+        self.inherited = sum(heir["experts"] for heir in self.entry["heirs"])
+        slabs = {leg["name"]: leg["slabs"] for leg in plan["legs"]}
+        own = sum(slabs[heir] for heir in self.heirs)
+        # Of all pairs, half-way between what the heirs have before and after.
+        self.heirs_share = (own + self.inherited / 2) / sum(slabs.values())
+
+    def seconds_away(self):
+        """Until its speeds are known: without moving bytes, or, where others take over, once they have."""
+        return (self.moving_s + MOVE_S if self.heirs else SETTLE_S) + WINDOW_S + 0.5
 
 
 def await_steps(path, n):
@@ -101,6 +142,27 @@ def near(name, ratios, limit):
     print(f"  {name}: {mean:.3f} of what the plan says ({', '.join('-' if r is None else '%.3f' % r for r in ratios)}), "
           f"limit {1 - limit:.2f} to {1 + limit:.2f}: {verdict(good)}")
     return good
+
+
+def survivors(trace, loss, killed, row):
+    """Speeds without the node: while its experts are here, and once others have them."""
+    begin = killed + SETTLE_S * 1e6
+    taken = trace.taken_over(killed, loss.heirs, loss.heirs_share) if loss.heirs else None
+    if taken is None or taken > begin + WINDOW_S * 1e6 / 4:
+        row["here"] = told(f"{SETTLE_S:.0f} s after it, nothing moved", *trace.speed(begin, taken or math.inf),
+                           loss.settled["tokens_per_second"])
+    if not loss.heirs:
+        print("  no node has room for its experts: they stay here")
+        return True
+    if taken is None:
+        print("  no other node took its experts over: NO")
+        return False
+    print(f"  others had {loss.inherited} of its experts {(taken - killed) / 1e6:.2f} s after it; "
+          f"{loss.entry['bytes_to_move'] / 1e6:.1f} MB at their measured rates take {loss.moving_s:.2f} s")
+    row["moved"] = told(f"{loss.moving_s + MOVE_S:.2f} s after it, with others",
+                        *trace.speed(killed + (loss.moving_s + MOVE_S) * 1e6),
+                        loss.entry["decode_moved"]["tokens_per_second"])
+    return True
 
 
 def late_tokens(trace, plan, lost, name, killed, settled_ms):
@@ -146,9 +208,7 @@ def kill(pid, silent):
 def loss(trace_path, plan_path, name, killed, back, run_path, rows_path):
     trace, plan, run = Trace(trace_path), load(plan_path), load(run_path)
     killed, back = int(killed), int(back)
-    prediction = plan["prediction"]
-    lost = next(entry for entry in prediction["lost"] if entry["node"] == name)
-    settled = lost["decode_settled"] or lost["decode"]
+    prediction, lost = plan["prediction"], Loss(plan, name)
     leg = next(leg for leg in run[0]["legs"] if leg["name"] == name)
     link = next(leg for leg in prediction["measured"]["legs"] if leg["name"] == name)
     # A share at the start, and again with each rejoin.
@@ -157,8 +217,8 @@ def loss(trace_path, plan_path, name, killed, back, run_path, rows_path):
     print(f"{name} killed")
     whole = prediction["decode"]["tokens_per_second"]
     row = {"before": told("before the kill", *trace.speed(killed - WINDOW_S * 1e6), whole)}
-    good = late_tokens(trace, plan, lost, name, killed, settled["step_ms"])
-    row["lost"] = told(f"{SETTLE_S:.0f} s after it", *trace.speed(killed + SETTLE_S * 1e6), settled["tokens_per_second"])
+    good = late_tokens(trace, plan, lost.entry, name, killed, lost.settled["step_ms"])
+    good = survivors(trace, lost, killed, row) and good
     again = next((b["begin"] for b in trace.batches if b["tid"] == trace.tracks[name] and b["begin"] > back), None)
     found = "never" if again is None else f"{(again - back) / 1e6:.2f} s after it listened again"
     print(f"  asked again {found}; {moved / 1e6:.1f} MB sent, at {rate / 1e6:.1f} MB/s {moving_s:.2f} s")
@@ -173,9 +233,13 @@ def speeds(rows_path):
     """Means over the repeats: a shared machine's speed moves by itself."""
     with open(rows_path, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    good = near("before the kill", [row["before"] for row in rows], NEAR_WHOLE)
-    good = near("with the node lost", [row["lost"] for row in rows], NEAR) and good
-    return near("with the node back", [row["back"] for row in rows], NEAR) and good
+    good = True
+    for name, key, limit in (("before the kill", "before", NEAR_WHOLE), ("with the node lost, nothing moved", "here", NEAR),
+                             ("once others have its experts", "moved", NEAR), ("with the node back", "back", NEAR)):
+        ratios = [row[key] for row in rows if key in row]
+        if ratios:
+            good = near(name, ratios, limit) and good
+    return good
 
 
 def hedges(idle_path, plan_path):
@@ -221,6 +285,13 @@ def main():
     if verb == "runs":  # of GEN tokens, for so many seconds, some of them slow
         rate = load(args[0])[0]["tokens_per_second"]
         print(math.ceil(1.2 * sum(float(seconds) for seconds in args[1:]) * rate / GEN))
+        return 0
+    if verb == "away":  # seconds, long enough for either node
+        plan = load(args[0])
+        print(max(Loss(plan, entry["node"]).seconds_away() for entry in plan["prediction"]["lost"]))
+        return 0
+    if verb == "ram":  # bytes that hold what either node needs, and nothing more to speak of
+        print(max(leg["needs_bytes"] for leg in load(args[0])["legs"] if leg["kind"] == "node") + (4 << 20))
         return 0
     if verb == "await":
         return 0 if await_steps(args[0], int(args[1])) else 1

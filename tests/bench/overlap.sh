@@ -6,8 +6,8 @@
 # Hosts are network namespaces, links are veth pairs shaped by tbf in both directions. For each rate, number of nodes and
 # way to share the experts one plan is made over the links. Each test then runs by that plan over the links, and by the
 # same plan (shares, parts of a prompt: only the nodes' addresses differ) over loopback, on nodes that have the same
-# cores; in ROUNDS turns, so that what drifts on the machine meets both, and each has the middle of its rounds. What the
-# link costs must not be more than
+# cores; in ROUNDS turns, every second one the other way round, so that what drifts on the machine meets both, and each
+# has the middle of its rounds. What the link costs must not be more than
 #
 #   1.3 x sum over layers of max(0, round trip + bytes / rate - own) + 3 % of the step
 #
@@ -70,8 +70,12 @@ for n in $node_counts; do
       near=$out/plan-$name-loopback.json
       sed -E 's/10\.77\.([12])\.2:9000/127.0.0.1:91\10/g' "$plan" >"$near"
       for round in $(seq "$rounds"); do
-        bench "loopback-$name-$round" "$near" -p 512 -n 64
-        bench "link-$name-$round" "$plan" -p 512 -n 64
+        turn=(loopback link)
+        ((round % 2)) || turn=(link loopback)
+        for where in "${turn[@]}"; do
+          [ "$where" = link ] && by=$plan || by=$near
+          bench "$where-$name-$round" "$by" -p 512 -n 64
+        done
       done
       bench "whole-$name" "$plan" -p 512 -n 0 --overlap off
       python3 "$(dirname "$0")/overlap.py" "$out" "$name" "$rounds" "$repeats" || bad=1

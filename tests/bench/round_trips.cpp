@@ -1,10 +1,11 @@
 // What a node's links cost, every term of it, printed and compared with what bounds it (docs/performance.md):
 //
 //   packing        int64 sums packed and unpacked, GB/s of a core
-//   round trip     a decode batch to a node in this process and its reply, 5 KB out and 15 KB back, the experts next to
-//                  nothing to compute; beside it the same bytes sent to and fro over the same transport and nothing
-//                  else
+//   round trip     a decode batch to a node in this process and its reply, 5 KB out and 15 KB back, the node's sums
+//                  from memory instead of computed; beside it the same bytes sent to and fro over the same transport
+//                  and nothing else. Once with other ends that sleep, once with such that look for a while first
 //   two nodes      the same batch to two nodes at once
+//   --compute      nodes in this process compute every batch: what two nodes cost where there is something to wait for
 //   --node H:P     instead: a node that runs elsewhere. Weights sent to it, sealed and verified there; round trips of
 //                  decode batches with and without weights on the way. tests/bench/links.sh makes the links.
 //
@@ -12,7 +13,7 @@
 //
 // terrace-random-model lies in ../bin, seen from this program, so that both may be copied to another machine.
 //
-//   build/release/tests/terrace-bench-round-trips [--plain] [--trips N]
+//   build/release/tests/terrace-bench-round-trips [--plain] [--compute] [--trips N]
 //   build/release/tests/terrace-bench-round-trips --node HOST:PORT --model FILE [--secret-file F] [--sockets N]
 //
 // Ratios are judged (exit 1) on a machine with at least four cores, where nobody waits for the other's core.
@@ -29,11 +30,14 @@
 #include <vector>
 
 #include "common/security/credentials.h"
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "common/transport/tcp/tcp.h"
 #include "common/wire/pack.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
+#include "tests/bench/echo.h"
+#include "tests/bench/remembering_executor.h"
 #include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/node_in_process.h"
@@ -47,6 +51,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Arguments {
   bool seal = true;
+  bool compute = false;  // nodes in this process compute every batch
   std::size_t trips = 5000;
   std::string node;  // empty: nodes in this process
   std::string model;
@@ -136,75 +141,6 @@ void bench_packing() {
   }
 }
 
-// ---- the same bytes and nothing else --------------------------------------------------------------------------------
-
-class Echo {
- public:
-  // pause: of the other end, before it sends `back`, in microseconds, awake as one that computes.
-  Echo(transport::Transport& transport, std::size_t out, std::size_t back, double pause = 0)
-      : listener_(must(transport.listen("127.0.0.1:0", {}))),
-        request_(frame_of(out)),
-        reply_(frame_of(back)),
-        pause_(pause) {
-    thread_ = std::thread([this] { serve(); });
-    client_ = must(transport.connect(listener_->address(), {}, std::chrono::seconds(10)));
-  }
-  ~Echo() {
-    client_->close();
-    thread_.join();
-  }
-  void trip(Waiting waiting) {
-    send(*client_, request_);
-    const auto start = Clock::now();
-    while (!received(*client_))
-      if (waiting == Waiting::kBlock || Clock::now() - start > kSpinTime)
-        (void)transport::wait(*client_, std::chrono::milliseconds(200));
-  }
-
- private:
-  static std::vector<std::byte> frame_of(std::size_t bytes) {
-    std::vector<std::byte> body(bytes - wire::kHeaderBytes - 2 * wire::kSectionHeaderBytes, std::byte{0x5a});
-    wire::FrameBuilder builder;
-    builder.begin({.type = wire::FrameType::kSlab});
-    builder.add(wire::SectionTag::kSlabBytes, 0, body);
-    std::vector<std::byte> frame;
-    for (const auto part : builder.finish()) frame.insert(frame.end(), part.begin(), part.end());
-    return frame;
-  }
-  static void send(transport::Connection& connection, const std::vector<std::byte>& frame) {
-    const std::span<const std::byte> part(frame);
-    (void)must(connection.send({&part, 1}));
-  }
-  static bool received(transport::Connection& connection) {
-    std::array<transport::Event, 4> events;
-    bool got = false;
-    for (const transport::Event& event : std::span(events).first(connection.poll(events))) {
-      if (event.kind != transport::Event::Kind::kReceived) continue;
-      connection.release(event.frame);
-      got = true;
-    }
-    return got;
-  }
-  void serve() {
-    std::unique_ptr<transport::Connection> peer;
-    while (!peer) peer = must(listener_->accept());
-    while (peer->wait_fd() >= 0) {
-      if (received(*peer)) {
-        for (const auto came = Clock::now(); us_since(came) < pause_;) {
-        }
-        send(*peer, reply_);
-      }
-      (void)transport::wait(*peer, std::chrono::milliseconds(200));
-    }
-  }
-
-  std::unique_ptr<transport::Listener> listener_;
-  const std::vector<std::byte> request_, reply_;
-  const double pause_;
-  std::unique_ptr<transport::Connection> client_;
-  std::thread thread_;
-};
-
 // ---- batches --------------------------------------------------------------------------------------------------------
 
 // One row for one expert of a layer, as a decode step has it.
@@ -228,6 +164,21 @@ class DecodeBatch {
   void collect(legs::NodeLeg& leg, legs::Ticket ticket) {
     const Status collected = leg.collect(ticket, {sums_.data(), d_model_, shift_}, failed_);
     if (!collected.ok()) throw std::runtime_error(collected.error().text());
+    ++n_collected_;
+  }
+  // That what came is what this machine computes, as often as it was collected.
+  void check(const test::GateModel& model) const {
+    std::vector<std::int64_t> once(d_model_);
+    const legs::SlabLookup lookup = model.slabs.lookup();
+    const auto slab_of = [&](std::uint16_t expert) { return lookup(batch_.layer, expert); };
+    kernels::Executor executor(model.serial, model.ops);
+    std::array<std::uint8_t, 1> failed{};
+    (void)must(executor.run(model.kernels[batch_.layer], slab_of,
+                            {batch_.gate_rows, batch_.up_rows, batch_.n_rows, batch_.pairs},
+                            {once.data(), d_model_, shift_}, failed, [] { return true; }));
+    for (std::size_t i = 0; i < d_model_; ++i)
+      if (failed != failed_ || sums_[i] != once[i] * n_collected_)
+        throw std::runtime_error(fmt::format("the node's sums are wrong at value {}", i));
   }
 
  private:
@@ -238,6 +189,7 @@ class DecodeBatch {
   std::vector<std::byte> rows_;
   std::vector<std::int64_t> sums_;
   std::array<std::uint8_t, 1> failed_{};
+  std::int64_t n_collected_ = 0;
   legs::LegBatch batch_;
 };
 
@@ -263,8 +215,8 @@ OpenedNode open_node(const std::string& address, transport::Transport& transport
   return node;
 }
 
-// Rows of 5,112 bytes, replies of 3 to 4 bytes a value; a hidden layer of one value is next to nothing to compute.
-test::RandomModel next_to_nothing() {
+// Rows of 5,112 bytes, replies of 3 to 4 bytes a value.
+test::RandomModel wide_and_small() {
   return {.layers = 1, .d_model = 4544, .experts = 8, .ff = 1, .type = "q8_0", .context = 64};
 }
 
@@ -272,74 +224,110 @@ std::filesystem::path programs() {
   return std::filesystem::canonical("/proc/self/exe").parent_path().parent_path() / "bin";
 }
 
+// Batches to nodes in this process, and the same bytes alone, both with other ends that wait in the same way.
+class RoundTrips {
+ public:
+  explicit RoundTrips(const Arguments& arguments)
+      : arguments_(arguments), session_model_(model_.session_model(model_.kernels)) {
+    limits_.seal = options_.seal = arguments.seal;
+    options_.waiting = waiting_;
+  }
+
+  Waiting waiting() const { return waiting_; }
+  void run(Waiting other_end, Judge& judge) {
+    const Node one(*this, other_end), other(*this, other_end);
+    DecodeBatch batch(model_, 0, 4), beside(model_, 0, 5);
+    const legs::LegCounters before = one.leg().counters();
+    Times submit;
+    submit.us.reserve(2 * arguments_.trips);
+    Times trip = time_trips(arguments_.trips, [&] {
+      const auto start = Clock::now();
+      const legs::Ticket ticket = batch.submit(one.leg());
+      submit.us.push_back(us_since(start));
+      batch.collect(one.leg(), ticket);
+    });
+    const legs::LegCounters done = one.leg().counters() - before;
+    Times bare = time_bytes_alone(done.bytes_sent / done.batches, done.bytes_received / done.batches, other_end);
+    Times both = time_trips(arguments_.trips, [&] {
+      const legs::Ticket mine = batch.submit(one.leg());
+      const legs::Ticket its = beside.submit(other.leg());
+      batch.collect(one.leg(), mine);
+      beside.collect(other.leg(), its);
+    });
+    batch.check(model_);
+    beside.check(model_);
+
+    fmt::print("{}, nodes {}, {} trips, the other end waits: {}; {} bytes out, {} back\n",
+               arguments_.seal ? "sealed" : "plain", arguments_.compute ? "compute" : "remember", arguments_.trips,
+               name(other_end), done.bytes_sent / done.batches, done.bytes_received / done.batches);
+    fmt::print("  {:<24} {:>9} {:>9} {:>9}\n", "us", "p50", "p99", "p99.9");
+    print("the bytes alone", bare);
+    print("a batch to one node", trip);
+    print("of it until it is sent", submit);
+    print("a batch to each of two", both);
+    if (!arguments_.compute) fmt::print("  {:<24} {:9.2f} mean\n", "of it adding what is kept", remembering_.mean_us());
+    if (!arguments_.compute) judge.ratio("batch / the bytes alone, p50", trip.at(0.5) / bare.at(0.5), 1.3);
+    if (!arguments_.compute) judge.ratio("batch / the bytes alone, p99", trip.at(0.99) / bare.at(0.99), 1.5);
+    judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
+  }
+
+ private:
+  struct Node {
+    Node(RoundTrips& bench, Waiting waiting)
+        : node(bench.tcp_, bench.limits_, waiting, {}, "127.0.0.1", nullptr, bench.maker()),
+          session(open_node(node.address(), bench.proving_, bench.session_model_, bench.options_,
+                            bench.model_.share({node.address()}, "host=0-3," + node.address() + "=4-7"))
+                      .session) {}
+    legs::NodeLeg& leg() const { return session->leg(); }
+
+    test::NodeInProcess node;
+    const std::unique_ptr<legs::NodeSession> session;
+  };
+
+  node::MakePairExecutor maker() {
+    if (arguments_.compute) return node::make_pair_executor;
+    return [this](Parallel& parallel, const kernels::Ops& ops) {
+      return std::make_unique<test::RememberingExecutor>(parallel, ops, remembering_);
+    };
+  }
+  static void print(const char* what, Times& times) {
+    fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
+  }
+  // So many bytes on the link: tags come on top of frames.
+  Times time_bytes_alone(std::uint64_t out, std::uint64_t back, Waiting other_end) {
+    const std::uint64_t tag = arguments_.seal ? wire::kSealBytes : 0;
+    transport::test::KeyedTransport keyed(
+        transport::test::borrowed(tcp_),
+        transport::test::test_link(arguments_.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
+    test::Echo echo(keyed, out - tag, back - tag, other_end);
+    return time_trips(arguments_.trips, [&] { echo.trip(waiting_); });
+  }
+  // Its path, once the model has been made there.
+  static std::filesystem::path made(const std::filesystem::path& path) {
+    test::make_random_model(wide_and_small(), path, programs());
+    return path;
+  }
+
+  const Arguments arguments_;
+  const Waiting waiting_ = waiting_here();
+  const test::TempDir dir_;
+  const test::GateModel model_{made(dir_ / "model.gguf")};
+  const legs::SessionModel session_model_;
+  transport::TcpTransport tcp_;
+  transport::SealedTransport proving_ = transport::test::proving(tcp_);
+  test::RememberingTime remembering_;
+  node::LimitOptions limits_;
+  legs::NodeSessionOptions options_;
+};
+
 int bench_here(const Arguments& arguments) {
   bench_packing();
   const unsigned cores = std::thread::hardware_concurrency();
-  const Waiting waiting = waiting_here();
   Judge judge(cores >= 4);
-  const test::TempDir dir;
-  test::make_random_model(next_to_nothing(), dir / "model.gguf", programs());
-  const test::GateModel model(dir / "model.gguf");
-  const legs::SessionModel session_model = model.session_model(model.kernels);
-  transport::TcpTransport tcp;
-  auto proving = transport::test::proving(tcp);
-  node::LimitOptions limits;
-  limits.seal = arguments.seal;
-  test::NodeInProcess first(tcp, limits, waiting), second(tcp, limits, waiting);
-  legs::NodeSessionOptions options;
-  options.waiting = waiting;
-  options.seal = arguments.seal;
-  const auto open = [&](const std::string& address) {
-    return open_node(address, proving, session_model, options, model.share({address}, "host=0-3," + address + "=4-7"))
-        .session;
-  };
-  const auto one = open(first.address()), other = open(second.address());
-  DecodeBatch batch(model, 0, 4), beside(model, 0, 5);
-
-  const legs::LegCounters before = one->leg().counters();
-  Times trip = time_trips(arguments.trips, [&] { batch.collect(one->leg(), batch.submit(one->leg())); });
-  const legs::LegCounters done = one->leg().counters() - before;
-  const double n = static_cast<double>(done.batches);
-  const double out = static_cast<double>(done.bytes_sent) / n, back = static_cast<double>(done.bytes_received) / n;
-  const double compute = static_cast<double>(done.compute_us) / n;
-
-  transport::test::KeyedTransport keyed(
-      transport::test::borrowed(tcp),
-      transport::test::test_link(arguments.seal ? security::Cipher::kAes256Gcm : security::Cipher::kPlain));
-  // As long on the link as the batch and its reply: tags come on top.
-  const std::size_t tag = arguments.seal ? wire::kSealBytes : 0;
-  const std::size_t out_frame = static_cast<std::size_t>(out) - tag, back_frame = static_cast<std::size_t>(back) - tag;
-  const auto echo_trips = [&](double pause) {
-    Echo echo(keyed, out_frame, back_frame, pause);
-    return time_trips(arguments.trips, [&] { echo.trip(waiting); });
-  };
-  Times bare = echo_trips(0);
-  // What waits longer sleeps sooner: the same as a batch whose node computes has to.
-  Times paused = echo_trips(compute);
-  Times both = time_trips(arguments.trips, [&] {
-    const legs::Ticket mine = batch.submit(one->leg());
-    const legs::Ticket its = beside.submit(other->leg());
-    batch.collect(one->leg(), mine);
-    beside.collect(other->leg(), its);
-  });
-
-  fmt::print("round trip of a decode batch, {}, {} cores, waits {}, {} trips; {:.0f} bytes out, {:.0f} back\n",
-             arguments.seal ? "sealed" : "plain", cores, name(waiting), arguments.trips, out, back);
-  fmt::print("  {:<24} {:>9} {:>9} {:>9}\n", "us", "p50", "p99", "p99.9");
-  const auto row = [](const char* what, Times& times) {
-    fmt::print("  {:<24} {:9.1f} {:9.1f} {:9.1f}\n", what, times.at(0.5), times.at(0.99), times.at(0.999));
-  };
-  row("the bytes alone", bare);
-  row("the same and a pause", paused);
-  row("a batch to one node", trip);
-  row("a batch to each of two", both);
-  fmt::print(
-      "  of it the node computed  {:9.1f}, as long as the pause; without either p50 {:.2f} times as much, p99 {:.2f}\n",
-      compute, (trip.at(0.5) - compute) / (paused.at(0.5) - compute),
-      (trip.at(0.99) - compute) / (paused.at(0.99) - compute));
-  judge.ratio("batch without computing / the bytes alone, p50", (trip.at(0.5) - compute) / bare.at(0.5), 1.3);
-  judge.ratio("batch without computing / the bytes alone, p99", (trip.at(0.99) - compute) / bare.at(0.99), 1.5);
-  judge.ratio("two nodes / one, p50", both.at(0.5) / trip.at(0.5), 1.15);
+  RoundTrips bench(arguments);
+  fmt::print("round trips of decode batches, {} cores; this end waits: {}\n", cores, name(bench.waiting()));
+  bench.run(Waiting::kBlock, judge);
+  if (bench.waiting() != Waiting::kBlock) bench.run(bench.waiting(), judge);
   return judge.exit_code();
 }
 
@@ -348,9 +336,10 @@ int bench_here(const Arguments& arguments) {
 // Weights, in a thread of its own, until it is told to end.
 class Weights {
  public:
-  Weights(legs::NodeSession& session, const legs::OwnerTable& owners)
-      : thread_([this, &session, &owners] {
-          constexpr std::uint64_t kAtOnce = std::uint64_t{32} << 20;
+  Weights(legs::NodeSession& session, const legs::OwnerTable& owners, const CpuSet& cpus)
+      : thread_([this, &session, &owners, cpus] {
+          const ThreadAffinity on_cpus = must(ThreadAffinity::confine(cpus));
+          constexpr std::uint64_t kAtOnce = std::uint64_t{4} << 20;
           for (; !stop_; bytes_ += kAtOnce) (void)must(session.measure_weights_rate(owners, 1, kAtOnce));
         }) {}
   ~Weights() {
@@ -390,17 +379,22 @@ int bench_there(const Arguments& arguments) {
 
   DecodeBatch batch(model, 0, 1);
   const auto trip = [&] { batch.collect(decoding.session->leg(), batch.submit(decoding.session->leg())); };
+  // As the programs do: the step's thread has a CPU, and what sends weights keeps off it.
+  const CpuChoice cpus = must(choose_cpus(cpus_of_this_machine(), {}));
+  const ThreadAffinity step = must(ThreadAffinity::confine(cpus.pinned.empty() ? CpuSet() : CpuSet{cpus.pinned[0]}));
   Times alone = time_trips(arguments.trips, trip);
   // Of another session, as it is when a node comes back; what it sends is there already.
   const OpenedNode loading = open_node(arguments.node, transport, session_model, options, owners, credentials);
   const double unpaced = must(loading.session->measure_weights_rate(owners, 1, std::uint64_t{64} << 20));
-  Weights weights(*loading.session, owners);
+  Weights weights(*loading.session, owners, cpus_beside_steps(cpus));
   const auto start = Clock::now();
   const std::uint64_t before = weights.bytes();
   Times with = time_trips(arguments.trips, trip);
   const double seconds = us_since(start) / 1e6;
-  fmt::print("decode batches, us: alone p50 {:.1f}, p99 {:.1f}; with weights on the way p50 {:.1f}, p99 {:.1f}\n",
-             alone.at(0.5), alone.at(0.99), with.at(0.5), with.at(0.99));
+  fmt::print(
+      "decode batches, us: alone p50 {:.1f}, p90 {:.1f}, p99 {:.1f}; with weights on the way p50 {:.1f}, p90 {:.1f}, "
+      "p99 {:.1f}\n",
+      alone.at(0.5), alone.at(0.9), alone.at(0.99), with.at(0.5), with.at(0.9), with.at(0.99));
   fmt::print("weights meanwhile {:.1f} MB/s of {:.1f} without a step; link measured {:.1f} MB/s, pace {:.1f}\n",
              static_cast<double>(weights.bytes() - before) / 1e6 / seconds, unpaced / 1e6,
              static_cast<double>(loading.session->link_rate().measured()) / 1e6,
@@ -420,6 +414,8 @@ int run(int argc, char** argv) {
     };
     if (flag == "--plain")
       arguments.seal = false;
+    else if (flag == "--compute")
+      arguments.compute = true;
     else if (flag == "--trips")
       arguments.trips = std::max(10ul, std::stoul(value()));
     else if (flag == "--node")

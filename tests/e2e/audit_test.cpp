@@ -18,7 +18,7 @@
 #include "tests/unit/coordinator/serve/scheduler/served_model.h"
 
 namespace terrace {
-namespace {
+namespace audit_test {
 
 using test::GateRun;
 using test::must;
@@ -254,5 +254,5 @@ TEST_F(WrongNode, UnderAServer_RepliesNotStreamedAreRightAndAStreamedOneSaysWher
   EXPECT_EQ(scheduler->status().counters.roll_backs, 1u);
 }
 
-}  // namespace
+}  // namespace audit_test
 }  // namespace terrace

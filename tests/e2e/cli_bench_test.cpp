@@ -8,7 +8,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_bench_test {
 
 using nlohmann::ordered_json;
 
@@ -55,6 +55,17 @@ void expect_row(const ordered_json& row, bool decode) {
                      {"parts", "number"},
                      {"commit", "string"}});
   for (const auto& leg : row["legs"]) expect_leg_shape(leg);
+}
+
+// A row that is no test's: its own keys, then those of the run.
+void expect_other_row(const ordered_json& row, std::vector<std::pair<std::string, std::string>> keys) {
+  keys.insert(keys.end(), {{"model", "string"},
+                           {"threads", "number"},
+                           {"cpus", "array"},
+                           {"waiting", "string"},
+                           {"isa", "string"},
+                           {"commit", "string"}});
+  expect_shape(row, keys);
 }
 
 TEST(Bench, Json_OneRowATest_WithTheNamedKeys) {
@@ -106,31 +117,25 @@ TEST(Bench, Streams_OneRowMore_WithTheTermsOfItsBound) {
   ASSERT_EQ(rows.size(), 2u);
   expect_row(rows[0], true);
   const ordered_json& row = rows[1];
-  expect_shape(row, {{"test", "string"},
-                     {"streams", "number"},
-                     {"depth", "number"},
-                     {"n_prompt", "number"},
-                     {"n_gen", "number"},
-                     {"tokens_per_second", "number"},
-                     {"tokens_per_second_stddev", "number"},
-                     {"one_stream_tokens_per_second", "number"},
-                     {"one_stream_tokens_per_second_stddev", "number"},
-                     {"times_one_stream", "number"},
-                     {"step_ms", "number"},
-                     {"scheduler_us_per_step", "number"},
-                     {"one_stream_scheduler_us_per_step", "number"},
-                     {"distinct_experts_per_layer", "number"},
-                     {"weight_bytes_per_step", "number"},
-                     {"weight_gb_per_second", "number"},
-                     {"share_of_bandwidth", "number"},
-                     {"bound", "object"},
-                     {"share_of_bound", "number"},
-                     {"model", "string"},
-                     {"threads", "number"},
-                     {"cpus", "array"},
-                     {"waiting", "string"},
-                     {"isa", "string"},
-                     {"commit", "string"}});
+  expect_other_row(row, {{"test", "string"},
+                         {"streams", "number"},
+                         {"depth", "number"},
+                         {"n_prompt", "number"},
+                         {"n_gen", "number"},
+                         {"tokens_per_second", "number"},
+                         {"tokens_per_second_stddev", "number"},
+                         {"one_stream_tokens_per_second", "number"},
+                         {"one_stream_tokens_per_second_stddev", "number"},
+                         {"times_one_stream", "number"},
+                         {"step_ms", "number"},
+                         {"scheduler_us_per_step", "number"},
+                         {"one_stream_scheduler_us_per_step", "number"},
+                         {"distinct_experts_per_layer", "number"},
+                         {"weight_bytes_per_step", "number"},
+                         {"weight_gb_per_second", "number"},
+                         {"share_of_bandwidth", "number"},
+                         {"bound", "object"},
+                         {"share_of_bound", "number"}});
   EXPECT_EQ(row["test"], "tg3x4");
   EXPECT_EQ(row["streams"], 4);
   // 4 of 32 experts a row and layer: one row's at least, four rows' at most.
@@ -236,6 +241,58 @@ TEST(Bench, BadLists_AreUsageErrorsThatQuoteThem) {
   run_terrace(bench({"-o", "xml"}), 2);
 }
 
+// The terms are of the same steps: every pair of a step is one leg's, and the sum is what its terms say.
+TEST(Bench, LegsAlone_OneRowMore_WithTheTermsOfItsSum) {
+  const TempDir temp;
+  make_random_model({}, temp / "model.gguf");
+  NodeProcess node({"--ram", "64M"});
+  const ordered_json rows = bench_json({"-m", (temp / "model.gguf").string(), "--node", node.address(), "-p", "0", "-n",
+                                        "4", "-d", "5", "--legs-alone", "--audit", "0"});
+  ASSERT_EQ(rows.size(), 2u);
+  expect_row(rows[0], true);
+  const ordered_json& row = rows[1];
+  expect_other_row(row, {{"test", "string"},
+                         {"depth", "number"},
+                         {"n_prompt", "number"},
+                         {"n_gen", "number"},
+                         {"step_us", "number"},
+                         {"trunk_us", "number"},
+                         {"legs", "array"},
+                         {"longest_us", "number"},
+                         {"sum_us", "number"},
+                         {"step_over_sum", "number"}});
+  EXPECT_EQ(row["test"], "tg4-alone");
+  EXPECT_EQ(row["depth"], 5);
+  ASSERT_EQ(row["legs"].size(), 2u);
+  double pairs = 0, alone = 0, longest = 0, shares = 0;
+  for (const ordered_json& leg : row["legs"]) {
+    expect_shape(leg, {{"name", "string"},
+                       {"kind", "string"},
+                       {"pairs", "number"},
+                       {"alone_us", "number"},
+                       {"compute_us", "number"},
+                       {"longest_share", "number"}});
+    EXPECT_GT(leg["alone_us"], 0);
+    EXPECT_LE(leg["compute_us"], leg["alone_us"]);
+    pairs += leg["pairs"].get<double>();
+    alone += leg["alone_us"].get<double>();
+    longest = std::max(longest, leg["alone_us"].get<double>());
+    shares += leg["longest_share"].get<double>();
+  }
+  // What the measured row's legs counted of as many tokens, twice.
+  double counted = 0;
+  for (const ordered_json& leg : rows[0]["legs"]) counted += leg["pairs"].get<double>();
+  EXPECT_DOUBLE_EQ(pairs, counted / (2 * 4));
+  EXPECT_GE(row["longest_us"], longest * (1 - 1e-9)) << "no leg is longer than the longest in each layer";
+  EXPECT_LE(row["longest_us"], alone * (1 + 1e-9));
+  EXPECT_NEAR(shares, 1, 1e-9);
+  EXPECT_NEAR(row["sum_us"].get<double>(), row["trunk_us"].get<double>() + row["longest_us"].get<double>(), 1e-6);
+  EXPECT_NEAR(row["step_over_sum"].get<double>() * row["sum_us"].get<double>(), row["step_us"].get<double>(), 1e-6);
+  node.stop();
+  EXPECT_EQ(run_terrace(bench({"-p", "0", "-n", "2", "--legs-alone"}), 2).err,
+            "terrace: --legs-alone: host has all experts; give some to others (--node, --gpu with --vram)\n");
+}
+
 // Both legs count, and the wire's bytes a token are theirs.
 TEST(Bench, WithANode_WireBytesAreTheLegs) {
   const TempDir temp;
@@ -258,5 +315,5 @@ TEST(Bench, WithANode_WireBytesAreTheLegs) {
   node.stop();
 }
 
-}  // namespace
+}  // namespace cli_bench_test
 }  // namespace terrace::test

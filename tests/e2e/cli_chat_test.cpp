@@ -12,7 +12,7 @@
 #include "tests/e2e/support/terminal_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_chat_test {
 
 // What the line editor and the program show when a line is asked for.
 const char* kPrompt = "> ";
@@ -258,5 +258,5 @@ TEST_F(Chat, Terminal_TheTerminalIsAsBefore_AfterTheEnd) {
   EXPECT_EQ(read_file(state_ / "after"), read_file(state_ / "before"));
 }
 
-}  // namespace
+}  // namespace cli_chat_test
 }  // namespace terrace::test

@@ -8,7 +8,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_config_test {
 
 // The line of --print-config that sets `key`, or what stands for it where it is not set.
 std::string line_of(const std::string& config, const std::string& key) {
@@ -138,5 +138,5 @@ TEST(Help, FitsATerminal_AndEndsWithANewline) {
   }
 }
 
-}  // namespace
+}  // namespace cli_config_test
 }  // namespace terrace::test

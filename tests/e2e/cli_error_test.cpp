@@ -7,7 +7,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_error_test {
 
 constexpr int kFailure = 1, kUsage = 2;
 
@@ -97,6 +97,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"UnknownKv", generate({"--kv", "f8"}), kUsage, {"--kv: 'f8'", "f16, f32"}},
         Case{"FlagWithAValue", generate({"--stream=perhaps"}), kUsage, {"--stream: 'perhaps'"}},
         Case{"VramOfNoCard", generate({"--vram", "1G"}), kUsage, {"--vram 1G", "--gpu 0"}},
+        Case{"ACardTwice", generate({"--gpu", "0,1,0"}), kUsage, {"--gpu: card 0 is named twice"}},
+        Case{"VramOfAnotherNumberOfCards",
+             generate({"--gpu", "0", "--vram", "1G,2G"}),
+             kUsage,
+             {"--vram has 2 sizes and --gpu 1 card"}},
         Case{"F32OnACard",
              generate({"--gpu", "0", "--activations", "f32"}),
              kUsage,
@@ -224,6 +229,12 @@ TEST(CliErrors, NoCard_EndsBothProgramsAndSaysWhatToDo) {
   }
 }
 
+TEST(CliErrors, TwoCardsOfANode_AreRefusedWithWhatToDo) {
+  const Outcome run = run_in("/", {}, {program("terrace-node"), "--listen", "127.0.0.1:0", "--gpu", "0,1"});
+  EXPECT_EQ(run.exit_code, kUsage) << run.err;
+  EXPECT_NE(run.err.find("start a terrace-node for each"), std::string::npos) << run.err;
+}
+
 TEST(CliErrors, NoCardThatMayBeMissing_SaysSoAndTheCpuComputes) {
   const Outcome run = run_in("/", {"CUDA_VISIBLE_DEVICES="},
                              {program("terrace"), "generate", "-p", "x", "-n", "1", "--gpu", "0", "--gpu-optional"});
@@ -285,5 +296,5 @@ TEST(FailingStdin, IsAFailureThatSaysSo) {
   EXPECT_EQ(run.err, "terrace: standard input: cannot be read: Bad file descriptor\n");
 }
 
-}  // namespace
+}  // namespace cli_error_test
 }  // namespace terrace::test

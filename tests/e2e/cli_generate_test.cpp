@@ -6,7 +6,7 @@
 #include "tests/e2e/support/terminal_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_generate_test {
 
 const char* kPrompt = "Once upon a time, there was a little";
 
@@ -108,6 +108,20 @@ TEST(GenerateJson, HasTheNamedKeys) {
   ASSERT_EQ(got["logits_xxh3"].size(), 3u);
   EXPECT_EQ(got["logits_xxh3"][0].get<std::string>().size(), 16u);
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << "one line";
+}
+
+// The sums do not depend on how the prompt is cut, and do on the prompt.
+TEST(GenerateJson, SumsOfTheExperts_AreHashedForEachToken) {
+  const auto sums = [](const std::string& prompt, const std::string& batch) {
+    const json got = json_of({"--prompt", prompt, "--max-tokens", "3", "--sums", "--batch", batch});
+    EXPECT_EQ(got["sums_xxh3"].size(), got["tokens"].size());
+    return got["sums_xxh3"];
+  };
+  const json whole = sums(kPrompt, "64");
+  EXPECT_EQ(sums(kPrompt, "2"), whole);
+  EXPECT_NE(sums(std::string(kPrompt) + " a", "64")[0], whole[0]);
+  const Outcome refused = run_terrace(generate({"--prompt", kPrompt, "--sums"}), 2);
+  EXPECT_NE(refused.err.find("--sums: the hashes are shown by --json"), std::string::npos) << refused.err;
 }
 
 // Nine prompt tokens and two of the three made go through six layers of top 4.
@@ -308,5 +322,5 @@ TEST(GenerateNotes, TransferToANode_IsShownOnATerminal_AndLeavesWholeLines) {
   node.stop();
 }
 
-}  // namespace
+}  // namespace cli_generate_test
 }  // namespace terrace::test

@@ -5,7 +5,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_golden_test {
 
 using Ids = std::vector<std::int32_t>;
 
@@ -116,5 +116,5 @@ TEST(Float64Greedy, DemoModel_Quantised_EqualUpToAGapOfHalf) {
   EXPECT_GT(compared, 0u);
 }
 
-}  // namespace
+}  // namespace cli_golden_test
 }  // namespace terrace::test

@@ -7,7 +7,7 @@
 #include "tests/e2e/support/node_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_inspect_test {
 
 using nlohmann::ordered_json;
 
@@ -255,5 +255,5 @@ TEST(RandomModelProgram, WhatIsNoFile_IsNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
-}  // namespace
+}  // namespace cli_inspect_test
 }  // namespace terrace::test

@@ -16,7 +16,7 @@
 #include "tests/e2e/support/command_here.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_numbers_test {
 
 constexpr int kUsage = 2;
 constexpr const char* kTwoTo63 = "9223372036854775808";
@@ -26,6 +26,9 @@ const char* const kBad[] = {"-1",   "nan", kTwoTo63, "-9223372036854775808", "18
 struct Number {
   std::string option;
   std::string placeholder;  // "N"
+
+  // Looked at where it is used, so that errors name the option alone.
+  bool is_list() const { return placeholder.ends_with(",..."); }
 };
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -35,7 +38,8 @@ std::vector<std::string> words_of(const std::string& line) {
 
 // The options that take numbers. A placeholder that is not known here fails the test: say whether it is a number.
 std::vector<Number> numbers_of(const Arguments& command) {
-  const std::set<std::string> numbers = {"N", "X", "SIZE", "TIME", "PORT", "N,...", "FRACTION", "HOST:PORT", "US"};
+  const std::set<std::string> numbers = {"N",     "X",        "SIZE",     "TIME",      "PORT",
+                                         "N,...", "SIZE,...", "FRACTION", "HOST:PORT", "US"};
   const std::set<std::string> texts = {"TEXT",   "FILE", "DIR",  "SPEC|FILE",  "LIST",  "DATE",
                                        "ORIGIN", "NAME", "CIDR", "FIRST-LAST", "DEVICE"};
   Arguments help = command;
@@ -193,7 +197,7 @@ TEST_P(CliNumbers, ByConfigurationFile_AsTomlNumbers) {
       const std::string bad = bad_numbers[j], line = fmt::format("{} = {}\n", number.option, bad);
       SCOPED_TRACE(line);
       const Arguments flags = {"--config", write_config(line)};
-      const std::string where = number.placeholder == "N,..." ? "" : "mine.toml:1: ";
+      const std::string where = number.is_list() ? "" : "mine.toml:1: ";
       if (bad == "-1" && is_allowed(number.option, bad)) {
         expect_allowed({}, flags, number, bad);
         continue;
@@ -251,5 +255,5 @@ TEST(CliNumbersOfRandomModel, AreRefusedAndNothingIsWritten) {
     }
 }
 
-}  // namespace
+}  // namespace cli_numbers_test
 }  // namespace terrace::test

@@ -12,7 +12,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_output_test {
 
 constexpr int kFailure = 1, kNoMount = 99;
 constexpr const char* kStdoutFailed = "terrace: the result could not be written to stdout\n";
@@ -239,5 +239,5 @@ TEST_F(FullDisk, ManifestCacheOfANode_IsAWarningAndItServes) {
   EXPECT_THAT(run.err, ::testing::HasSubstr("cached manifest not written"));
 }
 
-}  // namespace
+}  // namespace cli_output_test
 }  // namespace terrace::test

@@ -9,7 +9,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_plan_probe_test {
 
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
@@ -144,5 +144,5 @@ TEST_F(PlanProbe, ANodeThatDiesMeanwhile_IsNamed) {
   EXPECT_THAT(ended.err, HasSubstr("terrace: " + node.address() + ": "));
 }
 
-}  // namespace
+}  // namespace cli_plan_probe_test
 }  // namespace terrace::test

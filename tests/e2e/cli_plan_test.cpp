@@ -8,7 +8,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_plan_test {
 
 using ::testing::HasSubstr;
 
@@ -188,5 +188,5 @@ TEST_F(Plan, ANodeThatIsNotThere_IsNamed) {
   EXPECT_THAT(run.err, HasSubstr("127.0.0.1:1: cannot be reached"));
 }
 
-}  // namespace
+}  // namespace cli_plan_test
 }  // namespace terrace::test

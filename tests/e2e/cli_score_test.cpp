@@ -6,7 +6,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_score_test {
 
 constexpr std::size_t kChunk = 512;
 constexpr std::size_t kChunks = 8;  // that float64 was computed for
@@ -125,5 +125,5 @@ TEST(ScoreOptions, Json_HasTheNamedKeys) {
   EXPECT_EQ(run.err, "") << "--quiet";
 }
 
-}  // namespace
+}  // namespace cli_score_test
 }  // namespace terrace::test

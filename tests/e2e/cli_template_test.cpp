@@ -4,7 +4,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_template_test {
 
 using Ordered = nlohmann::ordered_json;
 
@@ -100,5 +100,5 @@ TEST_F(TemplateCommand, GoldenTemplates_AreRenderedByteForByte) {
   }
 }
 
-}  // namespace
+}  // namespace cli_template_test
 }  // namespace terrace::test

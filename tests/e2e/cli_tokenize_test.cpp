@@ -6,7 +6,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace cli_tokenize_test {
 
 Arguments command(const char* name, const Arguments& rest) {
   Arguments arguments = {name, "--quiet"};
@@ -103,5 +103,5 @@ TEST_P(VocabularyOnly, TokenizesThoughItHoldsNoModel) {
 INSTANTIATE_TEST_SUITE_P(Published, VocabularyOnly, ::testing::Values("gpt-2", "mpt"),
                          [](const auto& tested) { return tested.param == std::string("gpt-2") ? "Gpt2" : "Mpt"; });
 
-}  // namespace
+}  // namespace cli_tokenize_test
 }  // namespace terrace::test

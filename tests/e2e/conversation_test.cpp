@@ -7,7 +7,7 @@
 #include "tests/e2e/support/process.h"
 
 namespace terrace::app {
-namespace {
+namespace conversation_test {
 
 using test::must;
 using Ids = std::vector<std::int32_t>;
@@ -213,5 +213,5 @@ TEST_F(ConversationTest, MarksInAMessage_AreText) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 1);
 }
 
-}  // namespace
+}  // namespace conversation_test
 }  // namespace terrace::app

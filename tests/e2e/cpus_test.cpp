@@ -6,18 +6,31 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "tests/e2e/support/cli.h"
 #include "tests/e2e/support/node_process.h"
 
 namespace terrace::test {
-namespace {
+namespace cpus_test {
 
 struct Thread {
   std::string name;
   CpuSet cpus;  // its mask
+  int nice = 0;
 };
+
+// Of a line of /proc/PID/task/TID/stat: what follows the name, which may have spaces, begins behind its parenthesis.
+int nice_of(const std::filesystem::path& task) {
+  std::ifstream stat(task / "stat");
+  std::string line, field;
+  std::getline(stat, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  for (int i = 0; i < 17; ++i) fields >> field;  // the 19th of the line
+  return field.empty() ? 0 : std::stoi(field);
+}
 
 std::vector<Thread> threads_of(pid_t pid) {
   std::vector<Thread> threads;
@@ -30,6 +43,7 @@ std::vector<Thread> threads_of(pid_t pid) {
       if (line.starts_with("Name:")) thread.name = value;
       if (line.starts_with("Cpus_allowed_list:")) thread.cpus = parse_cpu_list(value).value();
     }
+    thread.nice = nice_of(task.path());
     if (!thread.cpus.empty()) threads.push_back(std::move(thread));
   }
   return threads;
@@ -77,10 +91,18 @@ TEST_F(Cpus, Node_PinsWhatComputesAndNothingElse) {
     for (std::uint32_t i = 1; i < expected.n_threads; ++i)
       EXPECT_EQ(named(threads, "terrace-w" + std::to_string(i)).cpus, CpuSet{status["cpus"][i]});
   }
-  for (const Thread& thread : threads)
-    if (thread.name != "terrace-compute" && !thread.name.starts_with("terrace-w")) {
-      EXPECT_EQ(thread.cpus, mine_) << thread.name;
-    }
+  // What takes weights in stands behind all others, and keeps off the workers' CPUs where there are enough.
+  const auto in_background = [](const Thread& thread) {
+    return thread.name == "terrace-slabs" || thread.name.starts_with("terrace-hash-");
+  };
+  const CpuSet aside = choose_background(expected).cpus;
+  EXPECT_EQ(std::ranges::count(threads, "terrace-slabs", &Thread::name), aside.empty() ? 0 : 1);
+  const int nice = named(threads, "terrace-io").nice;
+  for (const Thread& thread : threads) {
+    EXPECT_EQ(thread.nice, in_background(thread) ? std::min(nice + kBackgroundNice, 19) : nice) << thread.name;
+    if (thread.name == "terrace-compute" || thread.name.starts_with("terrace-w")) continue;
+    EXPECT_EQ(thread.cpus, in_background(thread) && !aside.empty() ? aside : mine_) << thread.name;
+  }
   node.stop();
 }
 
@@ -189,5 +211,5 @@ TEST_F(Cpus, SecondNode_BeginsAtAnotherCore) {
   first.stop();
 }
 
-}  // namespace
+}  // namespace cpus_test
 }  // namespace terrace::test

@@ -11,7 +11,7 @@
 #include "tests/e2e/support/node_in_process.h"
 
 namespace terrace {
-namespace {
+namespace credit_test {
 
 using test::GateCoordinator;
 using test::GateModel;
@@ -69,5 +69,5 @@ TYPED_TEST(OneFrameWindow, PromptOf512Tokens_CompletesWithTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace credit_test
 }  // namespace terrace

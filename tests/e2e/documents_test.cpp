@@ -7,7 +7,7 @@
 #include "tests/e2e/support/cli.h"
 
 namespace terrace::test {
-namespace {
+namespace documents_test {
 
 std::filesystem::path docs_dir() { return binary_dir().parent_path() / "docs"; }
 std::string docs(const std::string& name) { return (docs_dir() / name).string(); }
@@ -211,5 +211,5 @@ TEST(Install, StandardPlaces) {
   EXPECT_NE(told.err.find((dir.path() / "share" / "terrace").string()), std::string::npos) << told.err;
 }
 
-}  // namespace
+}  // namespace documents_test
 }  // namespace terrace::test

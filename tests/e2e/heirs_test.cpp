@@ -13,7 +13,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace {
-namespace {
+namespace heirs_test {
 
 using test::eventually;
 using test::GateRun;
@@ -154,5 +154,5 @@ TEST_F(Heirs, SurvivorWithoutRoom_HostKeepsThem) {
   EXPECT_TRUE(until([&] { return leg(kA).experts == kOwnedByA; }));
 }
 
-}  // namespace
+}  // namespace heirs_test
 }  // namespace terrace

@@ -13,7 +13,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace {
-namespace {
+namespace memory_test {
 
 using test::Process;
 using test::run_program;
@@ -138,5 +138,5 @@ TEST(ContextOf2To30, TakesMemoryOnlyAsItIsUsed) {
   EXPECT_LE(outcome.peak, std::filesystem::file_size(file) + kProgram);
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace terrace

@@ -16,7 +16,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace {
-namespace {
+namespace node_failure_test {
 
 using test::eventually;
 using test::FakeNode;
@@ -278,5 +278,5 @@ TEST_P(NodeFailureDuringWeights, SameTokensWithTheOtherNode_AndTheReasonNamesNod
 INSTANTIATE_TEST_SUITE_P(Signals, NodeFailureDuringWeights, testing::Values(SIGKILL, SIGSTOP),
                          [](const auto& test) { return test.param == SIGKILL ? "Killed" : "Stopped"; });
 
-}  // namespace
+}  // namespace node_failure_test
 }  // namespace terrace

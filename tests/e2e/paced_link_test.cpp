@@ -15,7 +15,7 @@
 #include "tests/e2e/support/process.h"
 
 namespace terrace::test {
-namespace {
+namespace paced_link_test {
 
 using namespace std::chrono_literals;
 using transport::test::End;
@@ -116,5 +116,5 @@ TEST_F(PacedLink, WeightsAndDecode_BothGoOnAndTheWeightsAreHeldToTheirShare) {
   EXPECT_LE(option<unsigned>(IPPROTO_TCP, TCP_NOTSENT_LOWAT), 64u << 10);
 }
 
-}  // namespace
+}  // namespace paced_link_test
 }  // namespace terrace::test

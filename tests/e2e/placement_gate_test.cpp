@@ -14,7 +14,7 @@
 #include "tests/unit/kernels/cpu/isa_names.h"
 
 namespace terrace {
-namespace {
+namespace placement_gate_test {
 
 using kernels::Isa;
 using test::GateRun;
@@ -67,7 +67,17 @@ app::ModelOptions reference_options() {
 
 void expect_same(const GateRun& expected, const GateRun& got) {
   EXPECT_EQ(test::difference(expected, got), std::nullopt);
+  EXPECT_EQ(got.sums_xxh3.size(), got.tokens.size());
   EXPECT_EQ(got.pairs(), got.expected_pairs) << "a pair was lost, or computed twice";
+}
+
+// The comparison itself: a sum that logits do not tell of is seen.
+TEST(PlacementGate, OneOtherSum_IsADifference) {
+  const GateRun run{.tokens = {1, 2}, .logits_xxh3 = {3, 4}, .sums_xxh3 = {5, 6}, .legs = {}};
+  GateRun other = run;
+  EXPECT_EQ(test::difference(run, other), std::nullopt);
+  ++other.sums_xxh3[1];
+  EXPECT_NE(test::difference(run, other), std::nullopt);
 }
 
 // Several nodes, and options that name them.
@@ -307,5 +317,5 @@ TEST(PlacementGate, LongPrompt_SameBitsForEveryPlacementBatchAndThreadCount) {
   }
 }
 
-}  // namespace
+}  // namespace placement_gate_test
 }  // namespace terrace

@@ -15,7 +15,7 @@
 #include "tests/e2e/support/node_process.h"
 
 namespace terrace {
-namespace {
+namespace planted_error_test {
 
 using test::GateCoordinator;
 using test::GateModel;
@@ -171,5 +171,5 @@ TEST(HostLegInTheGateDeathTest, ExpertOfAnotherLeg_Aborts) {
   EXPECT_DEATH(compute_on_host(GateModel(), 10), "does not hold");
 }
 
-}  // namespace
+}  // namespace planted_error_test
 }  // namespace terrace

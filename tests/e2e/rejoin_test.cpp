@@ -10,7 +10,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace {
-namespace {
+namespace rejoin_test {
 
 using test::eventually;
 using test::NodeProcess;
@@ -154,5 +154,5 @@ TEST(RejoinWithWeights, CoordinatorKilledWhileItsShareTravelsAgain_NodeIsClean) 
   node.stop();
 }
 
-}  // namespace
+}  // namespace rejoin_test
 }  // namespace terrace

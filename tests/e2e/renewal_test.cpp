@@ -12,7 +12,7 @@
 #include "tests/e2e/support/node_in_process.h"
 
 namespace terrace {
-namespace {
+namespace renewal_test {
 
 using test::GateCoordinator;
 using test::GateModel;
@@ -84,5 +84,5 @@ TEST_F(Renewal, NoOtherConnectionToBeHad_TheNodeIsLostAndTheTokensAreTheSame) {
       << session_->leg().why_out()->text();
 }
 
-}  // namespace
+}  // namespace renewal_test
 }  // namespace terrace

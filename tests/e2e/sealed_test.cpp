@@ -8,7 +8,7 @@
 #include "tests/unit/common/security/test_authority.h"
 
 namespace terrace::test {
-namespace {
+namespace sealed_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -83,5 +83,5 @@ TEST_F(SealedLinks, OneEndSealsAndTheOtherDoesNot_RefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace sealed_test
 }  // namespace terrace::test

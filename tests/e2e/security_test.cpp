@@ -15,7 +15,7 @@
 #include "tests/unit/common/security/test_authority.h"
 
 namespace terrace::test {
-namespace {
+namespace security_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -358,5 +358,5 @@ kill $node; wait $node)");
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
 }
 
-}  // namespace
+}  // namespace security_test
 }  // namespace terrace::test

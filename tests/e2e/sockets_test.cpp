@@ -11,7 +11,7 @@
 #include "tests/e2e/support/node_in_process.h"
 
 namespace terrace {
-namespace {
+namespace sockets_test {
 
 using test::GateCoordinator;
 using test::GateModel;
@@ -70,5 +70,5 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MoreThanANodeTakes", false, 9, 4}),
     [](const auto& test) { return test.param.name; });
 
-}  // namespace
+}  // namespace sockets_test
 }  // namespace terrace

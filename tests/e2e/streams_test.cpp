@@ -16,7 +16,7 @@
 #include "tests/unit/coordinator/serve/scheduler/served_model.h"
 
 namespace terrace {
-namespace {
+namespace streams_test {
 
 using serve::Request;
 using test::GateCoordinator;
@@ -133,5 +133,5 @@ TEST_F(Streams, OverTwoNodes_EachHasTheBitsItHasAlone) {
   run_over(coordinator, {&session_a->leg(), &session_b->leg()});
 }
 
-}  // namespace
+}  // namespace streams_test
 }  // namespace terrace

@@ -17,7 +17,7 @@
 #include "tests/unit/common/security/test_authority.h"
 
 namespace terrace::test {
-namespace {
+namespace ucx_test {
 
 using ::testing::HasSubstr;
 
@@ -244,5 +244,5 @@ TEST(UcxRefusals, NodeThatSpeaksUcx_IsNamed) {
   EXPECT_THAT(run.err, HasSubstr("the other end's link is ucx, this one's tcp: give both the same --link"));
 }
 
-}  // namespace
+}  // namespace ucx_test
 }  // namespace terrace::test

@@ -16,7 +16,7 @@
 #include "tests/e2e/support/random_model.h"
 
 namespace terrace::test {
-namespace {
+namespace wire_bytes_test {
 
 // ---- docs/wire.md 9 -------------------------------------------------------------------------------------------------
 
@@ -256,5 +256,5 @@ INSTANTIATE_TEST_SUITE_P(Models, WireBytes,
                                          Case{"F16", "f16", "host=0-7,", "=8-31"}),
                          [](const auto& test) { return test.param.name; });
 
-}  // namespace
+}  // namespace wire_bytes_test
 }  // namespace terrace::test

@@ -11,7 +11,7 @@
 #include "tests/fault/fault_world.h"
 
 namespace terrace {
-namespace {
+namespace generation_test {
 
 using test::FaultWorld;
 using test::NodeInProcess;
@@ -260,5 +260,5 @@ TEST(GenerationOverTcp, CutInsideEveryFrameOfTheNode_TheReasonSaysHowMuchCame) {
   FAIL() << "more than " << kMaxFrames << " frames";
 }
 
-}  // namespace
+}  // namespace generation_test
 }  // namespace terrace

@@ -10,7 +10,7 @@
 #include "tests/fault/fault_world.h"
 
 namespace terrace {
-namespace {
+namespace network_test {
 
 using test::FaultWorld;
 using test::Machine;
@@ -105,5 +105,5 @@ TEST_P(NetworkLink, GenerationWithANodeBehindIt_SameTokens) {
   }
 }
 
-}  // namespace
+}  // namespace network_test
 }  // namespace terrace

@@ -18,7 +18,7 @@
 #include "tests/unit/common/temp_dir.h"
 
 namespace terrace {
-namespace {
+namespace replay_test {
 
 using test::FaultWorld;
 using test::NodeInProcess;
@@ -136,5 +136,5 @@ TEST_F(ReplayOfAGeneration, OneBitOfARecordedSumIsAnother_TheNodeIsSeenToDiffer)
   EXPECT_THAT(played.differences[0], testing::HasSubstr("its section sums differs at byte 1"));
 }
 
-}  // namespace
+}  // namespace replay_test
 }  // namespace terrace

@@ -2,10 +2,9 @@
 // with a clock that only they move. Each seed is another world: its nodes, shares, delays and faults. Whatever happens,
 // every layer's sums are those of a run without nodes.
 //
-// Again     build/release/tests/fault_simulation_test --gtest_filter='*Simulation*/17'   runs seeds 170 to 179.
-// The same  A seed gives the same run, event by event (SameSeed_SameRun): nothing looks at a real clock, at the order
-// of
-//           addresses or at another thread.
+// Again     build/release/tests/fault_simulation_test --gtest_filter='Seeds/Simulation.*/17'   runs seeds 170 to 179.
+// The same  A seed gives the same run, event by event (SameSeed_SameRun): nothing looks at a real clock, at addresses'
+//           order or at another thread.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +17,13 @@
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/node_leg.h"
+#include "tests/fault/faults_by_seed.h"
+#include "tests/fault/simulated_model.h"
 #include "tests/unit/coordinator/legs/failure_parts.h"
 #include "tests/unit/coordinator/legs/fake_node.h"
 
 namespace terrace::legs {
-namespace {
+namespace simulation_test {
 
 using namespace std::chrono_literals;
 using test::FakeNode;
@@ -30,19 +31,13 @@ using test::kExperts;
 using test::kTopK;
 using test::Peer;
 using test::Routed;
+using test::simulated_model;
 using test::Sums;
-using transport::Direction;
-using transport::Fault;
-using transport::FaultScript;
 using transport::FaultyTransport;
 
 constexpr int kSeeds = 300;
 constexpr int kSteps = 12;
-
-const test::TestModel& simulated_model() {
-  static const test::TestModel made;
-  return made;
-}
+constexpr std::uint64_t kGreeting = 4;  // frames of both lanes before faults may begin
 
 // One time for all: it moves a little with each look at it, and by a piece of whatever is waited for.
 class SimulatedClock final : public StepClock, public transport::FaultClock {
@@ -87,7 +82,7 @@ class World {
     for (std::uint16_t& owner : owners) owner = static_cast<std::uint16_t>(random_() % names.size());
     const OwnerTable table(test::kEpoch, names, simulated_model().n_layers(), kExperts, std::move(owners));
     host_ = std::make_shared<HostLeg>(table, simulated_model().lookup(), simulated_model().kernels, serial_,
-                                      simulated_model().ops);
+                                      simulated_model().ops, clock_);
     std::vector<std::shared_ptr<Leg>> legs{host_};
     for (std::size_t i = 0; i < n_nodes; ++i) legs.push_back(open_node(names[i + 1]));
     dispatcher_ = std::make_unique<Dispatcher>(DispatcherParts{.epoch = make_epoch(table, std::move(legs)),
@@ -98,7 +93,7 @@ class World {
                                                                .backstop = backstop_.backstop.get(),
                                                                .board = &board_,
                                                                .clock = &clock_});
-    host_->set_between_slices([this] { dispatcher_->progress(); });
+    host_->set_meanwhile([this] { dispatcher_->progress(); });
     backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 15'000)); };
   }
 
@@ -161,31 +156,8 @@ class World {
     Sums sums(routed.view.n_rows);
     const Status collected = dispatcher_->collect(sums.view(), sums.failed);
     ASSERT_TRUE(collected.ok()) << collected.error().text();
-    ASSERT_EQ(sums, right(routed)) << "other sums than without nodes";
+    ASSERT_EQ(sums, test::sums_without_nodes(routed)) << "other sums than without nodes";
     pairs_ += routed.view.n_rows * kTopK;
-  }
-
-  FaultScript draw_script() {
-    FaultScript script;
-    script.seed = random_();
-    for (std::size_t i = 0; i < 2; ++i) {
-      script.delay[i] = std::chrono::microseconds(random_() % 100);
-      script.jitter[i] = std::chrono::microseconds(random_() % 2 == 0 ? random_() % 300 : random_() % 20'000);
-    }
-    constexpr Fault::Kind kKinds[] = {Fault::Kind::kCut,   Fault::Kind::kCorrupt, Fault::Kind::kTruncate,
-                                      Fault::Kind::kDrop,  Fault::Kind::kStall,   Fault::Kind::kDelay,
-                                      Fault::Kind::kStarve};
-    for (std::uint64_t n = random_() % 3; n > 0; --n) {
-      Fault fault;
-      fault.kind = kKinds[random_() % std::size(kKinds)];
-      if (random_() % 2 == 0) fault.direction = random_() % 2 == 0 ? Direction::kOut : Direction::kIn;
-      fault.frame = 4 + random_() % 30;  // behind the greetings of both lanes
-      fault.everywhere = random_() % 2 == 0;
-      fault.bytes = 1 + random_() % 200;
-      fault.delay = std::chrono::microseconds(random_() % 200'000);
-      script.faults.push_back(fault);
-    }
-    return script;
   }
 
   std::shared_ptr<Leg> open_node(const std::string& name) {
@@ -200,7 +172,7 @@ class World {
           answer(peer, frame, n++ < bad_batch ? Manner::kHonest : manner);
         },
         FakeNode::Stepped{}));
-    links_.push_back(std::make_unique<FaultyTransport>(network, draw_script(), &clock_));
+    links_.push_back(std::make_unique<FaultyTransport>(network, test::draw_script(random_, kGreeting), &clock_));
     NodeLegOptions options;
     options.name = name;
     options.limits = simulated_model().limits();
@@ -235,16 +207,6 @@ class World {
       if (manner == Manner::kBadSums) reply.data.pop_back();
       reply.send(peer);
     }
-  }
-
-  Sums right(const Routed& routed) {
-    static const OwnerTable all(1, {"host"}, simulated_model().n_layers(), kExperts,
-                                std::vector<std::uint16_t>(simulated_model().n_layers() * kExperts, 0));
-    HostLeg host(all, simulated_model().lookup(), simulated_model().kernels, serial_, simulated_model().ops);
-    Dispatcher alone(all, {&host}, simulated_model().kernels, kTopK, serial_, simulated_model().ops);
-    Sums sums(routed.view.n_rows);
-    TERRACE_CHECK(alone.submit(routed.view).ok() && alone.collect(sums.view(), sums.failed).ok(), "the host alone");
-    return sums;
   }
 
   std::mt19937_64 random_;
@@ -310,5 +272,5 @@ TEST(Simulations, TogetherTheyMeetEveryEnd) {
   EXPECT_LT(counted.hedged_pairs, counted.pairs / 2) << "nodes do most of it";
 }
 
-}  // namespace
+}  // namespace simulation_test
 }  // namespace terrace::legs

@@ -22,6 +22,9 @@ struct Seed {
 };
 std::vector<Seed> make_seeds();
 
+// As the folder of its corpus is called. target_name.cpp has it.
+std::string target_name();
+
 template <class Range>
 std::vector<std::byte> to_bytes(const Range& range) {
   const auto bytes = std::as_bytes(std::span(range));

@@ -23,7 +23,7 @@ constexpr std::size_t kLargest = 1 << 16;
 
 using Bytes = std::vector<std::byte>;
 
-std::filesystem::path corpus_dir() { return test::source_dir() / "tests" / "fuzz" / "corpus" / TERRACE_FUZZ_TARGET; }
+std::filesystem::path corpus_dir() { return test::source_dir() / "tests" / "fuzz" / "corpus" / target_name(); }
 
 std::vector<Seed> corpus() {
   std::vector<Seed> files;
@@ -85,9 +85,8 @@ TEST(FuzzTarget, CommittedCorpus_HoldsTheSeedsAsTheyAreMadeNow) {
   const std::vector<Seed> files = corpus();
   for (const Seed& seed : make_seeds()) {
     const auto file = std::ranges::find(files, seed.name, &Seed::name);
-    ASSERT_NE(file, files.end()) << seed.name << " is missing: run terrace-fuzz-seeds-" << TERRACE_FUZZ_TARGET;
-    EXPECT_TRUE(file->bytes == seed.bytes)
-        << seed.name << " is another: run terrace-fuzz-seeds-" << TERRACE_FUZZ_TARGET;
+    ASSERT_NE(file, files.end()) << seed.name << " is missing: run terrace-fuzz-seeds-" << target_name();
+    EXPECT_TRUE(file->bytes == seed.bytes) << seed.name << " is another: run terrace-fuzz-seeds-" << target_name();
   }
 }
 

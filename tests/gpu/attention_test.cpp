@@ -8,11 +8,14 @@
 #include <random>
 
 #include "tests/gpu/card_test.h"
+#include "tests/gpu/large_model.h"
 #include "tests/unit/kernels/cpu/ops/kv_blocks.h"
 #include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
 namespace terrace::kernels::cuda {
 namespace {
+
+namespace large = test::large_model;
 
 constexpr unsigned kSeed = 20277;
 
@@ -209,6 +212,45 @@ TEST_F(CardAttention, ARow_IsTheSameAloneAndInAPrompt) {
     EXPECT_SAME_FLOATS(on_card({rows[r]}, own, {}), expected);
   }
 }
+
+// Rows of one stream, as a prompt's, behind 199 others: the first of the same rows for every number of them.
+class CardAttentionOfTheLargeModel : public CardAttention, public testing::WithParamInterface<KvType> {
+ protected:
+  static constexpr Shape kShape{large::kHeads, large::kKvHeads, large::kHeadDim, large::kHeadDim};
+
+  void expect_prefixes(const std::vector<Row>& rows, std::span<const std::uint32_t> counts) {
+    constexpr std::size_t kWidth = large::kQueries;
+    const std::vector<float> q = random(rows.size() * kWidth);
+    const std::vector<float> expected = reference(rows, q, {});
+    for (const std::uint32_t n : counts) {
+      const auto end = static_cast<std::ptrdiff_t>(n * kWidth);
+      const std::vector<float> some(q.begin(), q.begin() + end);
+      SCOPED_TRACE(testing::Message() << n << " rows, seed " << kSeed);
+      EXPECT_SAME_FLOATS(on_card({rows.begin(), rows.begin() + n}, some, {}), std::span(expected).first(n * kWidth));
+    }
+  }
+};
+
+TEST_P(CardAttentionOfTheLargeModel, AnyNumberOfRowsOfAStream_EqualsReference) {
+  make_cache(kShape, GetParam(), {199 + large::kMostRows});
+  append_all();
+  std::vector<Row> rows;
+  for (std::uint32_t i = 0; i < large::kMostRows; ++i) rows.push_back({0, 200 + i});
+  expect_prefixes(rows, large::kRows);
+}
+
+TEST_P(CardAttentionOfTheLargeModel, AnyNumberOfStreamsThatDecode_EqualsReference) {
+  std::vector<std::uint32_t> lengths;
+  for (std::uint32_t i = 0; i < 65; ++i) lengths.push_back(1 + 97 * i % 520);
+  make_cache(kShape, GetParam(), lengths);
+  append_all();
+  std::vector<Row> rows;
+  for (std::uint32_t i = 0; i < 65; ++i) rows.push_back({i, lengths[i]});
+  expect_prefixes(rows, std::span(large::kRows).first(std::size(large::kRows) - 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CardAttentionOfTheLargeModel, testing::Values(KvType::kF16, KvType::kF32),
+                         [](const auto& type) { return type.param == KvType::kF16 ? "F16" : "F32"; });
 
 TEST_F(CardAttention, StoredPositions_EqualReferenceByBits) {
   for (const KvType type : {KvType::kF16, KvType::kF32}) {

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <optional>
-#include <random>
 #include <vector>
 
 #include "common/base/function_ref.h"
@@ -17,19 +15,19 @@
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
+#include "tests/gpu/bench_card.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint64_t kBudget = std::uint64_t{6} << 30;
-constexpr std::uint64_t kWeightBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kWeightBytes = test::BenchCard::kWeightBytes;
 constexpr std::uint64_t kCopyBytes = std::uint64_t{2} << 30;
-constexpr std::uint64_t kRandomBytes = std::uint64_t{1} << 26;
 
 class Bench {
  public:
-  explicit Bench(Card& card, Stream stream, Event begin, Event end)
-      : card_(card), stream_(std::move(stream)), begin_(std::move(begin)), end_(std::move(end)) {}
+  explicit Bench(test::BenchCard& bench)
+      : bench_(bench), card_(bench.card()), stream_(bench.stream()), weights_(bench.weights()) {}
 
   Status run() {
     TERRACE_RETURN_IF_ERROR(take_memory());
@@ -73,45 +71,13 @@ class Bench {
 
  private:
   Status take_memory() {
-    TERRACE_ASSIGN_OR_RETURN(weights_, card_.take(kWeightBytes, "weights"));
     TERRACE_ASSIGN_OR_RETURN(other_, card_.take(kCopyBytes + (std::uint64_t{1} << 30), "everything else"));
-    std::mt19937_64 rng(20281);
-    std::vector<std::uint64_t> random(kRandomBytes / sizeof(std::uint64_t));
-    for (std::uint64_t& word : random) word = rng();
-    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(weights_, random.data(), kRandomBytes));
-    for (std::uint64_t at = kRandomBytes; at < kWeightBytes; at += kRandomBytes)
-      TERRACE_RETURN_IF_ERROR(stream_.copy_on_card(weights_ + at, weights_, kRandomBytes));
     return stream_.fill(other_, 1, kCopyBytes);  // small numbers in every form
   }
 
-  // Median microseconds of `call`, after two that do not count.
-  Result<double> microseconds(FunctionRef<Status()> call) {
-    std::vector<double> times;
-    for (int i = 0; i < 13; ++i) {
-      TERRACE_RETURN_IF_ERROR(stream_.record(begin_));
-      TERRACE_RETURN_IF_ERROR(call());
-      TERRACE_RETURN_IF_ERROR(stream_.record(end_));
-      TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-      TERRACE_ASSIGN_OR_RETURN(const float ms, end_.milliseconds_since(begin_));
-      if (i >= 2) times.push_back(ms * 1e3);
-    }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return times[times.size() / 2];
-  }
-  // Of one of 64 calls that are captured and replayed together.
-  Result<double> microseconds_in_graph(FunctionRef<Status(int)> call) {
-    TERRACE_ASSIGN_OR_RETURN(const Graph graph, Graph::capture(stream_, [&]() -> Status {
-                               for (int i = 0; i < 64; ++i) TERRACE_RETURN_IF_ERROR(call(i));
-                               return {};
-                             }));
-    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return graph.launch(stream_); }));
-    return us / 64;
-  }
-
   Status copy() {
-    TERRACE_ASSIGN_OR_RETURN(const double us,
-                             microseconds([&] { return stream_.copy_on_card(other_, weights_, kWeightBytes); }));
-    copy_rate_ = 2.0 * kWeightBytes / us * 1e-3;
+    TERRACE_ASSIGN_OR_RETURN(const double rate, bench_.copy_rate());
+    copy_rate_ = rate * 1e-9;
     fmt::print("copy of {} MiB: {:.0f} GB/s read and written\n\n", kWeightBytes >> 20, copy_rate_);
     return {};
   }
@@ -130,22 +96,15 @@ class Bench {
     args.type = type;
     args.weight_rows = rows;
     args.cols = cols;
-    TERRACE_ASSIGN_OR_RETURN(args.groups, upload(groups));
+    TERRACE_ASSIGN_OR_RETURN(args.groups, bench_.upload(groups));
     args.n_groups = n_groups;
     args.max_rows = n;
     args.x = other_ + kCopyBytes / 2;
     args.x_stride = card_row_bytes(type, cols);
-    TERRACE_ASSIGN_OR_RETURN(args.x_rows, upload(x_rows));
+    TERRACE_ASSIGN_OR_RETURN(args.x_rows, bench_.upload(x_rows));
     args.y = reinterpret_cast<float*>(other_);
     args.y_stride = rows;
     return args;
-  }
-  template <class T>
-  Result<T*> upload(const std::vector<T>& values) {
-    TERRACE_ASSIGN_OR_RETURN(std::byte * at, card_.take(values.size() * sizeof(T), "a list"));
-    TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(at, values.data(), values.size() * sizeof(T)));
-    TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-    return reinterpret_cast<T*>(at);
   }
 
   Status experts(TensorType type, std::uint32_t rows, std::uint32_t cols, std::uint32_t n,
@@ -154,7 +113,7 @@ class Bench {
     const auto n_groups = std::min(at_most, static_cast<std::uint32_t>(kWeightBytes / ((bytes + 255) / 256 * 256)));
     TERRACE_ASSIGN_OR_RETURN(GemvArgs args, make(type, rows, cols, n_groups, n, 0));
     args.gemm_from = gemm_from;
-    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds([&] { return expert_gemv(stream_, args); }));
+    TERRACE_ASSIGN_OR_RETURN(const double us, bench_.microseconds([&] { return expert_gemv(stream_, args); }));
     print(type, rows, cols, n, us, bytes * n_groups);
     if (at_most < 65535)
       fmt::print("{:>36.1f} T multiply-adds/s {}\n", 1e-6 * n_groups * n * rows * cols / us, gemm_from == 1 ? "*" : "");
@@ -169,9 +128,9 @@ class Bench {
       TERRACE_ASSIGN_OR_RETURN(const GemvArgs args, make(type, rows, cols, n_groups, 1, i * n_groups));
       all.push_back(args);
     }
-    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int i) {
-                               return expert_gemv(stream_, all[static_cast<std::size_t>(i)]);
-                             }));
+    TERRACE_ASSIGN_OR_RETURN(const double us, bench_.microseconds_in_graph([&](int i) {
+      return expert_gemv(stream_, all[static_cast<std::size_t>(i)]);
+    }));
     print(type, rows, cols, n_groups, us, bytes * n_groups);
     card_.release_to(used);
     return {};
@@ -187,7 +146,7 @@ class Bench {
     auto* x = reinterpret_cast<float*>(other_);
     auto* y = reinterpret_cast<float*>(other_ + (1 << 20));
     const auto show = [&](const char* what, FunctionRef<Status()> call) -> Status {
-      TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return call(); }));
+      TERRACE_ASSIGN_OR_RETURN(const double us, bench_.microseconds_in_graph([&](int) { return call(); }));
       fmt::print("{:24} {:>8.2f} us\n", what, us);
       return {};
     };
@@ -210,47 +169,45 @@ class Bench {
     for (std::uint32_t i = 0; i < table.size(); ++i) table[i] = i;
     AttentionArgs args;
     args.cache = {other_, other_ + (std::uint64_t{512} << 20), KvType::kF16, 4, 128, 128, nullptr, depth / 32};
-    TERRACE_ASSIGN_OR_RETURN(args.cache.block_tables, upload(table));
+    TERRACE_ASSIGN_OR_RETURN(args.cache.block_tables, bench_.upload(table));
     args.q_stride = args.out_stride = 32 * 128;
     args.q = reinterpret_cast<float*>(other_ + (std::uint64_t{1} << 30));
     args.out = reinterpret_cast<float*>(weights_);
-    TERRACE_ASSIGN_OR_RETURN(args.streams, upload(std::vector<std::uint32_t>(n_rows, 0)));
+    TERRACE_ASSIGN_OR_RETURN(args.streams, bench_.upload(std::vector<std::uint32_t>(n_rows, 0)));
     std::vector<std::uint32_t> n_keys(n_rows);
     double products = 0;
     for (std::uint32_t i = 0; i < n_rows; ++i) {
       n_keys[i] = depth - n_rows + 1 + i;
       products += 2.0 * 32 * 128 * n_keys[i];
     }
-    TERRACE_ASSIGN_OR_RETURN(args.n_keys, upload(n_keys));
+    TERRACE_ASSIGN_OR_RETURN(args.n_keys, bench_.upload(n_keys));
     args.n_rows = n_rows;
     args.n_heads = 32;
     args.max_keys = depth;
     args.scale = 0.088f;
     args.scratch = reinterpret_cast<float*>(weights_ + (1 << 28));
     args.scratch_bytes = std::uint64_t{1} << 27;
-    TERRACE_ASSIGN_OR_RETURN(const double us, microseconds_in_graph([&](int) { return attend(stream_, args); }));
+    TERRACE_ASSIGN_OR_RETURN(const double us, bench_.microseconds_in_graph([&](int) { return attend(stream_, args); }));
     fmt::print("{:32} {:>8.2f} us, {:.1f} T multiply-adds/s\n",
                fmt::format("attention, {} keys, {} rows", depth, n_rows), us, 1e-6 * products / us);
     card_.release_to(used);
     return {};
   }
 
+  test::BenchCard& bench_;
   Card& card_;
-  Stream stream_;
-  Event begin_, end_;
-  std::byte* weights_ = nullptr;
+  const Stream& stream_;
+  std::byte* const weights_;
   std::byte* other_ = nullptr;
   double copy_rate_ = 0;
 };
 
 Status run(int index) {
-  TERRACE_ASSIGN_OR_RETURN(const auto card, Card::open(index, kBudget));
-  TERRACE_ASSIGN_OR_RETURN(Stream stream, card->make_stream());
-  TERRACE_ASSIGN_OR_RETURN(Event begin, card->make_event());
-  TERRACE_ASSIGN_OR_RETURN(Event end, card->make_event());
-  fmt::print("card {}: {}, {}.{}, {} multiprocessors, {} MiB\n", index, card->info().name, card->info().compute_major,
-             card->info().compute_minor, card->info().multiprocessors, card->info().total_bytes >> 20);
-  return Bench(*card, std::move(stream), std::move(begin), std::move(end)).run();
+  TERRACE_ASSIGN_OR_RETURN(test::BenchCard bench, test::BenchCard::open(index, kBudget));
+  const CardInfo& card = bench.card().info();
+  fmt::print("card {}: {}, {}.{}, {} multiprocessors, {} MiB\n", index, card.name, card.compute_major,
+             card.compute_minor, card.multiprocessors, card.total_bytes >> 20);
+  return Bench(bench).run();
 }
 
 }  // namespace

@@ -6,102 +6,39 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/cuda/activations/activations.h"
-#include "kernels/cuda/dense/dense.h"
-#include "kernels/registry/registry.h"
-#include "tests/gpu/card_test.h"
-#include "tests/unit/kernels/cpu/weight_rows.h"
+#include "tests/gpu/gemv_testing.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
 using test::Bytes;
+using test::Matrix;
 using test::Rng;
 
 constexpr unsigned kSeed = 20271;
 
-std::vector<WeightKernels> references() {
-  std::vector<WeightKernels> rows;
-  for (const WeightKernels& row : all_weight_kernels())
-    if (row.isa == Isa::kScalar) rows.push_back(row);
-  return rows;
-}
 std::string type_name(const testing::TestParamInfo<WeightKernels>& param) {
   return std::string(info(param.param.type).name);
 }
+std::string describe(Matrix m, std::size_t n) { return test::describe(m, n, kSeed); }
 
-struct Matrix {
-  std::uint32_t rows, cols;
-};
-
-class CardGemv : public test::CardTest, public testing::WithParamInterface<WeightKernels> {
+class CardGemv : public test::CardProductsTest, public testing::WithParamInterface<WeightKernels> {
  protected:
   TensorType type() const { return GetParam().type; }
   ActivationClass activation() const { return GetParam().activation; }
-  std::size_t x_bytes(std::uint32_t cols) const { return card_row_bytes(type(), cols); }
-
-  // The rows as card rows on the card.
   std::byte* upload_x(const std::vector<Bytes>& x, std::uint32_t cols) {
-    auto* out = room<std::byte>(x.size() * x_bytes(cols));
-    const Status status = make_card_rows(stream(), {activation(), upload_rows(x), x[0].size(),
-                                                    static_cast<std::uint32_t>(x.size()), cols, out, x_bytes(cols)});
-    EXPECT_TRUE(status.ok()) << status.error().text();
-    return out;
+    return CardProductsTest::upload_x(GetParam(), x, cols);
   }
-
-  // [x.size(), rows]
   std::vector<float> reference(const Bytes& w, const std::vector<Bytes>& x, Matrix m) const {
-    std::vector<float> y(x.size() * m.rows);
-    GetParam().dot_rows(w.data(), w.size() / m.rows, m.rows, test::pointers(x).data(), x.size(), m.cols, y.data(),
-                        m.rows);
-    return y;
+    return CardProductsTest::reference(GetParam(), w, x, m);
   }
-  // The first n rows of x.
-  std::vector<float> on_card(const std::byte* w, const std::byte* x, Matrix m, std::uint32_t n) {
-    float* y = room<float>(std::size_t{n} * m.rows);
-    const Status status = dense(stream(), {type(), w, m.rows, m.cols, x, x_bytes(m.cols), n, y, m.rows});
-    EXPECT_TRUE(status.ok()) << status.error().text();
-    return download(y, std::size_t{n} * m.rows);
-  }
-  // The same by the kernel for many rows, however few they are.
   std::vector<float> by_kernel_for_many(const std::byte* w, const std::byte* x, Matrix m, std::uint32_t n) {
-    GemvArgs args;
-    args.type = type();
-    args.weight_rows = m.rows;
-    args.cols = m.cols;
-    args.x = x;
-    args.x_stride = x_bytes(m.cols);
-    args.y = room<float>(std::size_t{n} * m.rows);
-    args.y_stride = m.rows;
-    args.gemm_from = 1;
-    const Status status = gemv_one(stream(), args, {w, 0, n});
-    EXPECT_TRUE(status.ok()) << status.error().text();
-    return download(args.y, std::size_t{n} * m.rows);
+    return CardProductsTest::by_kernel_for_many(type(), w, x, m, n);
   }
   std::vector<float> on_card(const Bytes& w, const std::vector<Bytes>& x, Matrix m) {
-    return on_card(upload(w), upload_x(x, m.cols), m, static_cast<std::uint32_t>(x.size()));
+    return CardProductsTest::on_card(type(), upload(w), upload_x(x, m.cols), m, static_cast<std::uint32_t>(x.size()));
   }
 };
-
-std::string describe(Matrix m, std::size_t n) {
-  return std::to_string(m.rows) + " x " + std::to_string(m.cols) + " by " + std::to_string(n) + " rows, seed " +
-         std::to_string(kSeed);
-}
-
-TEST_P(CardGemv, ExpertsOfTheLargeModel_EqualReferenceInEveryBatch) {
-  Rng rng(kSeed);
-  for (const Matrix m : {Matrix{768, 2048}, Matrix{2048, 768}}) {
-    const Bytes w = test::random_weights(type(), m.rows, m.cols, rng);
-    const auto x = test::random_activations(activation(), 512, m.cols, rng);
-    const std::vector<float> expected = reference(w, x, m);
-    const std::byte* card_w = upload(w);
-    const std::byte* card_x = upload_x(x, m.cols);
-    for (const std::uint32_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 64, 65, 512}) {
-      const std::span<const float> first(expected.data(), std::size_t{n} * m.rows);
-      EXPECT_EQUAL_FLOATS(on_card(card_w, card_x, m, n), first, describe(m, n));
-    }
-  }
-}
 
 TEST_P(CardGemv, SmallAndOddShapes_EqualReference) {
   Rng rng(kSeed);
@@ -183,17 +120,11 @@ TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
     expected.insert(expected.end(), y.begin(), y.end());
     first += n;
   }
-  GemvArgs args;
-  args.type = type();
-  args.weight_rows = m.rows;
-  args.cols = m.cols;
+  GemvArgs args = product(type(), upload_x(x, m.cols), m);
   args.groups = upload(groups);
   args.n_groups = static_cast<std::uint32_t>(groups.size());
   args.max_rows = 130;
-  args.x = upload_x(x, m.cols);
-  args.x_stride = x_bytes(m.cols);
   args.x_rows = upload(x_rows);
-  args.y_stride = m.rows;
   for (const std::uint32_t gemm_from : {1u, ~0u}) {
     args.gemm_from = gemm_from;
     args.y = room<float>(n_total * m.rows);
@@ -202,7 +133,7 @@ TEST_P(CardGemv, GroupsInOneLaunch_EqualEachAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CardGemv, testing::ValuesIn(references()), type_name);
+INSTANTIATE_TEST_SUITE_P(All, CardGemv, testing::ValuesIn(test::scalar_kernels()), type_name);
 
 class CardGemvErrors : public test::CardTest {};
 

@@ -282,10 +282,16 @@ TEST_F(CardOps, TheGreedyToken_IsTheLargestLogitWithTheLowestId) {
   for (std::uint32_t id = 0; id < kVocabulary; ++id) at(3, id) = -1e30f - static_cast<float>(id) * 1e24f;
   at(4, 12345) = std::nanf("");
   at(5, 0) = 50.0f;
-  auto* tokens = room<std::uint32_t>(kRows);
-  ASSERT_OK(
-      greedy_tokens(stream(), {upload(logits), kVocabulary, kRows, kVocabulary, room<std::uint64_t>(kRows), tokens}));
-  EXPECT_THAT(download(tokens, kRows), testing::ElementsAre(kVocabulary - 1, 4097u, 9u, 0u, kNotFiniteToken, 0u));
+  auto* best = upload(std::vector<GreedyKey>(kRows, kNoLogitSeen));
+  auto* failures = upload(std::vector<std::uint32_t>(9, kNoFailure));
+  const std::vector<std::uint32_t> rows = {8, 7, 6, 5, 4, 3};
+  ASSERT_OK(find_greedy(stream(), {upload(logits), kVocabulary, kRows, kVocabulary, best, failures, 77, upload(rows)}));
+  std::vector<std::optional<std::uint32_t>> tokens;
+  for (const GreedyKey key : download(best, kRows)) tokens.push_back(greedy_token(key));
+  EXPECT_THAT(tokens, testing::ElementsAre(kVocabulary - 1, 4097u, 9u, 0u, std::nullopt, 0u));
+  std::vector<std::uint32_t> noted(9, kNoFailure);
+  noted[4] = 77;
+  EXPECT_EQ(download(failures, 9), noted);
 }
 
 }  // namespace

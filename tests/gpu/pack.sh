@@ -12,7 +12,7 @@ build=build/release
 pack=build/gpu-pack
 most_bytes=$((20 << 20)) # of the archive
 tests=(gpu_device_test gpu_gemv_test gpu_ops_test gpu_attention_test gpu_expert_test gpu_executor_test gpu_trunk_ops_test gpu_trunk_test terrace_gpu_bench
-       terrace_gpu_trunk_bench)
+       terrace_gpu_kernels terrace_gpu_trunk_bench terrace_gpu_load_bench)
 programs=(terrace terrace-node terrace-random-model)
 
 command -v patchelf >/dev/null || { echo "pack: patchelf is missing (Debian's package of that name)" >&2; exit 1; }

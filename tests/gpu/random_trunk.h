@@ -33,6 +33,11 @@ class RandomWeights {
     if (bytes.empty()) fill(bytes, type, rows, cols);
     return {type, bytes.data(), rows, cols};
   }
+  // One that no other has; until the next of these.
+  HostMatrix another(TensorType type, std::uint32_t rows, std::uint32_t cols) {
+    fill(another_, type, rows, cols);
+    return {type, another_.data(), rows, cols};
+  }
   const float* norm(std::uint32_t n) {
     TERRACE_CHECK(n <= ones_.size(), "a norm wider than any model here");
     return ones_.data();
@@ -63,6 +68,7 @@ class RandomWeights {
 
   std::mt19937_64 rng_{20281};
   std::map<std::string, std::vector<std::byte>> made_;
+  std::vector<std::byte> another_;
   std::vector<float> ones_ = std::vector<float>(8192, 1.0f);
 };
 
@@ -97,13 +103,17 @@ inline CardTrunkModel make_model(const TrunkShape& shape, RandomWeights& weights
   return model;
 }
 
-// Every expert's slab in `memory`, a part of the card's, one behind the other; all of a type with the same bytes.
+// Whether experts of a type have the same bytes, which are made faster, or each its own.
+enum class Slabs : std::uint8_t { kAlike, kDistinct };
+
+// Every expert's slab in `memory`, a part of the card's, one behind the other.
 inline Result<std::vector<SlabView>> place_slabs(ExpertCard& card, const CardTrunkModel& model, RandomWeights& weights,
-                                                 std::span<std::byte> memory) {
+                                                 std::span<std::byte> memory, Slabs kind = Slabs::kAlike) {
   TERRACE_ASSIGN_OR_RETURN(const auto writer, card.make_writer());
   std::vector<SlabView> slabs;
   const auto place = [&](TensorType type, std::uint32_t rows, std::uint32_t cols) -> Result<const std::byte*> {
-    const HostMatrix matrix = weights.matrix(type, rows, cols);
+    const HostMatrix matrix =
+        kind == Slabs::kAlike ? weights.matrix(type, rows, cols) : weights.another(type, rows, cols);
     const std::size_t bytes = (matrix.bytes() + 255) / 256 * 256;
     TERRACE_CHECK(bytes <= memory.size(), "memory for every slab");
     TERRACE_RETURN_IF_ERROR(writer->write(memory.data(), {matrix.data, matrix.bytes()}));

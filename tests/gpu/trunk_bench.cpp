@@ -16,6 +16,8 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
 #include "kernels/cuda/experts/open.h"
+#include "tests/gpu/bench_card.h"
+#include "tests/gpu/link_rate.h"
 #include "tests/gpu/random_trunk.h"
 
 namespace terrace::kernels {
@@ -126,49 +128,17 @@ class Bench {
   bool beside_legs_ = false;
 };
 
-// Bytes that a copy on the card reads and writes in a second.
 Result<double> measure_copy(int index) {
-  constexpr std::uint64_t kBytes = std::uint64_t{2} << 30;
-  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::Card::open(index, 2 * kBytes));
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Stream stream, card->make_stream());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Event begin, card->make_event());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Event end, card->make_event());
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const from, card->take(kBytes, "a copy"));
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const to, card->take(kBytes, "a copy"));
-  TERRACE_RETURN_IF_ERROR(stream.fill(from, 0x5a, kBytes));
-  for (int i = 0; i < 5; ++i) {
-    TERRACE_RETURN_IF_ERROR(stream.record(begin));
-    TERRACE_RETURN_IF_ERROR(stream.copy_on_card(to, from, kBytes));
-    TERRACE_RETURN_IF_ERROR(stream.record(end));
-  }
-  TERRACE_RETURN_IF_ERROR(stream.synchronize());
-  TERRACE_ASSIGN_OR_RETURN(const float ms, end.milliseconds_since(begin));
-  return 2.0 * static_cast<double>(kBytes) / (double{ms} * 1e-3);
-}
-
-// Bytes a second from pinned memory to the card: the limit of loading from the page cache.
-Result<double> measure_link(int index) {
-  constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
-  TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::Card::open(index, kBytes));
-  TERRACE_ASSIGN_OR_RETURN(const cuda::Stream stream, card->make_stream());
-  TERRACE_ASSIGN_OR_RETURN(const cuda::PinnedBuffer from, card->make_pinned(kBytes));
-  TERRACE_ASSIGN_OR_RETURN(std::byte* const to, card->take(kBytes, "a copy"));
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    TERRACE_RETURN_IF_ERROR(stream.copy_to_card(to, from.data(), kBytes));
-    TERRACE_RETURN_IF_ERROR(stream.synchronize());
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, static_cast<double>(kBytes) / elapsed.count());
-  }
-  return best;
+  TERRACE_ASSIGN_OR_RETURN(test::BenchCard card,
+                           test::BenchCard::open(index, 2 * test::BenchCard::kWeightBytes + (std::uint64_t{1} << 20)));
+  return card.copy_rate();
 }
 
 Status run(const std::vector<std::uint32_t>& arguments) {
   const auto argument = [&](std::size_t i) { return i < arguments.size() ? arguments[i] : 0; };
   const auto index = static_cast<int>(argument(0));
   TERRACE_ASSIGN_OR_RETURN(const double copy_rate, measure_copy(index));
-  TERRACE_ASSIGN_OR_RETURN(const double link_rate, measure_link(index));
+  TERRACE_ASSIGN_OR_RETURN(const double link_rate, test::measure_link(index));
   fmt::print("a copy moves {:.0f} GB/s, one from pinned memory to the card {:.1f}\n", copy_rate * 1e-9,
              link_rate * 1e-9);
   TERRACE_ASSIGN_OR_RETURN(const auto card, cuda::open_expert_card(argument(0), kBudget));

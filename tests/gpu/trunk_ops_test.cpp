@@ -11,74 +11,26 @@
 #include <limits>
 #include <random>
 
-#include "kernels/cuda/activations/activations.h"
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/router/router.h"
-#include "kernels/cuda/weights/card_rows.h"
-#include "tests/gpu/card_test.h"
+#include "tests/gpu/large_model.h"
+#include "tests/gpu/trunk_ops_testing.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
+using test::CardTrunkOps;
+using test::kClasses;
 using ::testing::Each;
 using ::testing::ElementsAre;
+namespace large = test::large_model;
 
-constexpr unsigned kSeed = 4177;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr ActivationClass kClasses[] = {ActivationClass::kF32, ActivationClass::kA8x32, ActivationClass::kA8x256};
-
-class CardTrunkOps : public test::CardTest {
- protected:
-  std::vector<float> random(std::size_t n, float scale = 1.0f) { return test::bell_values(rng_, n, scale); }
-  std::uint32_t* no_failures(std::size_t n) { return upload(std::vector<std::uint32_t>(n, kNoFailure)); }
-  static std::size_t stride(ActivationClass activation, std::uint32_t cols) {
-    return card_row_layout(block_values(activation), cols).bytes;
-  }
-  // The bytes that kernels read of card rows made of x [n_rows, cols].
-  std::vector<std::byte> card_rows(ActivationClass activation, const float* x, std::uint32_t n_rows,
-                                   std::uint32_t cols) {
-    std::byte* rows = zeros(n_rows * stride(activation, cols));
-    EXPECT_TRUE(quantize_card_rows(stream(), {activation, x, cols, n_rows, cols, rows, stride(activation, cols)}).ok());
-    return download(rows, n_rows * stride(activation, cols));
-  }
-  // In 16 lanes (docs/numerics.md 3.2).
-  static float dot_in_lanes(const float* w, const std::vector<float>& x) {
-    float lanes[16] = {};
-    for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(w[i], x[i], lanes[i % 16]);
-    for (std::size_t half = 8; half >= 1; half /= 2)
-      for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
-    return lanes[0];
-  }
-  // A choice of top_k of slabs.size() experts that makes its pairs' groups too; logits: on the card [n_rows, experts].
-  ChooseArgs choice_with_pairs(const float* logits, std::uint32_t n_rows, std::uint32_t top_k,
-                               const std::vector<CardSlab>& slabs) {
-    ChooseArgs args;
-    args.logits = logits;
-    args.n_rows = n_rows;
-    args.n_experts = static_cast<std::uint32_t>(slabs.size());
-    args.top_k = top_k;
-    const std::uint32_t n_pairs = n_rows * top_k, n_groups = std::min(n_pairs, args.n_experts);
-    args.ids = room<std::uint16_t>(n_pairs);
-    args.weights = room<float>(n_pairs);
-    args.failures = no_failures(n_rows);
-    args.slabs = upload(slabs);
-    args.gate_up = room<GemvGroup>(2 * n_groups);
-    args.down = room<GemvGroup>(n_groups);
-    args.x_rows = room<std::uint32_t>(2 * n_pairs);
-    args.slots = room<std::int32_t>(n_pairs);
-    return args;
-  }
-  // What lies between the parts of a row is not written.
-  std::byte* zeros(std::size_t n) { return upload(std::vector<std::byte>(n)); }
-
-  std::mt19937 rng_{kSeed};
-};
 
 TEST_F(CardTrunkOps, Residual_EqualsAddNormAndQuantise) {
-  for (const std::uint32_t n : {256u, 768u, 2048u, 4096u}) {
-    for (const std::uint32_t n_rows : {1u, 5u}) {
+  for (const std::uint32_t n : {256u, 768u, large::kWidth, 4096u}) {
+    for (const std::uint32_t n_rows : large::kRows) {
       const auto x = random(n_rows * n), delta = random(n_rows * n), w = random(n);
       float* expected = upload(x);
       float* normed = room<float>(n_rows * n);
@@ -102,42 +54,6 @@ TEST_F(CardTrunkOps, Residual_EqualsAddNormAndQuantise) {
         EXPECT_EQ(download(out.rows, n_rows * out.stride), card_rows(out.activation, normed, n_rows, n));
       EXPECT_THAT(download(args.failures, n_rows), Each(kNoFailure));
     }
-  }
-}
-
-TEST_F(CardTrunkOps, Residual_OfExpertsAndOfSums_EqualsTheFixedPointSum) {
-  constexpr std::uint32_t kRows = 3, kTopK = 8, n = 2048, kPairs = kRows * kTopK;
-  const auto x = random(kRows * n), out = random(kPairs * n), weights = random(kPairs);
-  std::vector<std::int32_t> slots(kPairs);
-  for (std::uint32_t i = 0; i < kPairs; ++i) slots[i] = static_cast<std::int32_t>(i * 7 % kPairs);
-  auto* sums = upload(std::vector<std::int64_t>(kRows * n));
-  auto* flags = upload(std::vector<std::uint8_t>(kRows));
-  float* expected = upload(x);
-  AddFixedArgs fixed;
-  fixed.out = upload(out);
-  fixed.out_stride = n;
-  fixed.slots = upload(slots);
-  fixed.weights = upload(weights);
-  fixed.n_slots = kTopK;
-  fixed.n_rows = kRows;
-  fixed.n = n;
-  fixed.sums = sums;
-  fixed.failed = flags;
-  ASSERT_OK(add_fixed(stream(), fixed));
-  ASSERT_OK(from_fixed(stream(), {sums, kRows, n, 24, expected, true, flags}));
-  for (const bool of_sums : {false, true}) {
-    ResidualArgs args;
-    args.x = upload(x);
-    args.n_rows = kRows;
-    args.n = n;
-    if (of_sums)
-      args.sums = sums;
-    else
-      args.experts = {fixed.out, fixed.slots, fixed.weights, kTopK};
-    args.failures = no_failures(kRows);
-    ASSERT_OK(residual(stream(), args));
-    EXPECT_EQUAL_FLOATS(download(args.x, kRows * n), download(expected, kRows * n), of_sums ? "sums" : "experts");
-    EXPECT_THAT(download(args.failures, kRows), Each(kNoFailure));
   }
 }
 
@@ -235,7 +151,7 @@ TEST_F(CardTrunkOps, FinishHeads_EqualsNormRopeAndAppend) {
 // Which pairs an expert has, whatever their order.
 TEST_F(CardTrunkOps, ChooseExperts_EqualsTheRouterAndGroupsItsPairs) {
   constexpr std::uint32_t kExperts = 128, kTopK = 8;
-  for (const std::uint32_t n_rows : {1u, 3u, 8u, 9u, 100u}) {
+  for (const std::uint32_t n_rows : large::kRows) {
     const std::uint32_t n_pairs = n_rows * kTopK, n_groups = std::min(n_pairs, kExperts);
     const float* logits = upload(random(n_rows * kExperts));
     RouteArgs single;

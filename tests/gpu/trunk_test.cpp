@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/experts/open.h"
-#include "kernels/cuda/trunk/plan.h"
-#include "tests/gpu/card_test.h"
-#include "tests/gpu/random_trunk.h"
+#include "tests/gpu/trunk_testing.h"
 
 namespace terrace {
 namespace {
@@ -24,81 +21,128 @@ constexpr test::TrunkShape kShape{.n_layers = 3,
                                   .n_kv_heads = 2,
                                   .head_dim = 64};
 
-constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, 64, 4, 512, 16};
+constexpr std::uint32_t kMostRows = 300;
+constexpr kernels::CardTrunkLimits kLimits{kernels::KvType::kF16, kMostRows, 4, 512, 16, 4};
 
-class CardTrunkSteps : public ::testing::Test {
+class CardTrunkSteps : public test::CardTrunkTest {
  protected:
   void SetUp() override {
-    auto opened = kernels::cuda::open_expert_card(0, kBudget);
-    if (!opened.ok()) GTEST_SKIP() << "no card: " << opened.error().text();
-    card_ = std::move(*opened);
-    model_ = test::make_model(kShape, weights_);
-    const auto bytes = card_->trunk_bytes(model_, kLimits);
-    ASSERT_OK(bytes);
-    memory_ = card_->slab_memory().first(*bytes);
-    auto trunk = card_->make_trunk(model_, kLimits, memory_, {});
-    ASSERT_OK(trunk);
-    trunk_ = std::move(*trunk);
-    auto slabs = test::place_slabs(*card_, model_, weights_, card_->slab_memory().subspan(*bytes));
-    ASSERT_OK(slabs);
-    slabs_ = std::move(*slabs);
+    open(kShape, kLimits, kBudget, test::Slabs::kAlike);
     std::mt19937 rng(kSeed);
-    x_ = test::bell_values(rng, std::size_t{16} * kShape.d_model, 1.0f);
+    x_ = test::bell_values(rng, std::size_t{kMostRows} * kShape.d_model, 1.0f);
   }
 
   void begin(std::uint32_t n_rows) {
     const kernels::CardStepSize size{n_rows, 1, n_rows, n_rows};
     test::fill_step(model_, size, x_, trunk_->begin(size));
-    ASSERT_TRUE(trunk_->starts(size));
   }
-  std::vector<float> logits(const Result<kernels::CardStepResult>& result, std::uint32_t n_rows) {
-    EXPECT_TRUE(result.ok()) << result.error().text();
-    if (!result.ok()) return {};
-    EXPECT_TRUE(result->failures.empty());
-    return {result->logits, result->logits + std::size_t{n_rows} * kShape.vocabulary};
+  // Rows [first, first + n_rows) of the step, at the positions of the same numbers.
+  void begin_part(std::uint32_t part, std::uint32_t first, std::uint32_t n_rows) {
+    const kernels::CardStepSize size{n_rows, 1, n_rows, first + n_rows};
+    test::fill_step(model_, size, std::span(x_).subspan(std::size_t{first} * kShape.d_model),
+                    trunk_->begin_part(size, part));
   }
   std::vector<float> whole(std::uint32_t n_rows) {
     begin(n_rows);
     return logits(trunk_->run(slabs_), n_rows);
   }
   std::vector<float> beside(std::uint32_t n_rows) { return beside(n_rows, slabs_); }
-  // Others give nothing in each layer.
-  std::vector<float> beside(std::uint32_t n_rows, std::span<const kernels::SlabView> slabs) {
+  // Others give `given` for each value in each layer.
+  std::vector<float> beside(std::uint32_t n_rows, std::span<const kernels::SlabView> slabs, std::int64_t given = 0) {
     begin(n_rows);
     EXPECT_TRUE(trunk_->start(slabs).ok());
     for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
       const auto routed = trunk_->routed(layer);
       EXPECT_TRUE(routed.ok()) << routed.error().text();
-      std::ranges::fill(trunk_->sums(), 0);
+      std::ranges::fill(trunk_->sums(), given);
       trunk_->give_sums(layer);
     }
     return logits(trunk_->finish(), n_rows);
   }
 
-  // What a step's values lie in: NaN, as earlier steps may leave it anywhere.
-  void spoil() {
-    using namespace kernels::cuda;
-    const std::span<std::byte> step =
-        memory_.subspan(lay_out_cache(model_, kLimits, lay_out_weights(model_, 0).end).end);
-    const auto writer = card_->make_writer();
-    ASSERT_OK(writer);
-    ASSERT_OK((*writer)->write(step.data(), std::vector(step.size(), std::byte{0xff})));
+  // The rows of a step cut at `ends`, layer by layer, each part a turn ahead of the one behind it. Others give `given`
+  // for each value in each layer.
+  std::vector<float> in_parts(const std::vector<std::uint32_t>& ends, std::span<const kernels::SlabView> slabs,
+                              std::int64_t given) {
+    std::uint32_t first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) begin_part(part, first, ends[part] - first);
+    for (std::uint32_t layer = 0; layer < kShape.n_layers; ++layer) {
+      for (std::uint32_t part = 0; part < ends.size(); ++part)
+        EXPECT_TRUE(trunk_->queue_layer(part, layer, slabs).ok());
+      for (std::uint32_t part = 0; part < ends.size(); ++part) {
+        (void)rows_of(part);
+        std::ranges::fill(trunk_->sums_of(part), given);
+      }
+    }
+    std::vector<float> all;
+    first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) {
+      const std::vector<float> own = logits(trunk_->head(part), ends[part] - first);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
   }
 
-  test::RandomWeights weights_;
-  std::unique_ptr<kernels::ExpertCard> card_;
-  kernels::CardTrunkModel model_;
-  std::span<std::byte> memory_;  // the trunk's
-  std::unique_ptr<kernels::CardTrunk> trunk_;
-  std::vector<kernels::SlabView> slabs_;
   std::vector<float> x_;
 };
+
+// Steps of few rows are replayed, those of more are not; none of these waits for this thread.
+TEST_F(CardTrunkSteps, WholeSteps_EqualTheirLayersWithSumsOfTheExecutor) {
+  for (const std::uint32_t n_rows : {1u, 3u, 9u, kMostRows}) {
+    begin(n_rows);
+    const std::vector<float> expected = layers_of_step(n_rows);
+    for (int replay = 0; replay < 2; ++replay)
+      EXPECT_EQUAL_FLOATS(whole(n_rows), expected, std::to_string(n_rows) + " rows");
+  }
+}
 
 TEST_F(CardTrunkSteps, BesideLegsThatGiveNothing_EqualsTheWholeStep) {
   for (const std::uint32_t n_rows : {1u, 3u, 9u, 16u}) {
     const std::vector<float> expected = whole(n_rows);
     for (int replay = 0; replay < 3; ++replay)
       EXPECT_EQUAL_FLOATS(beside(n_rows), expected, std::to_string(n_rows) + " rows");
+  }
+}
+
+// Any cut of a prompt: a part's rows attend to those of parts before it, and whatever the card works in is taken in
+// turn.
+TEST_F(CardTrunkSteps, InParts_EqualsTheWholeStep) {
+  for (const std::uint32_t n_rows : {kMostRows, 40u, 3u}) {
+    const std::vector<float> expected = whole(n_rows);
+    for (const std::vector<std::uint32_t>& ends :
+         {std::vector{n_rows}, std::vector{n_rows / 2, n_rows}, std::vector{n_rows / 3, 2 * n_rows / 3, n_rows},
+          std::vector{n_rows - 1, n_rows}}) {
+      spoil(Spoiled::kStep);
+      EXPECT_EQUAL_FLOATS(in_parts(ends, slabs_, 0), expected,
+                          std::to_string(n_rows) + " rows in " + std::to_string(ends.size()) + " parts");
+    }
+  }
+}
+
+// What others give is added to what the card computed itself, in parts as in a step that the card goes through alone.
+TEST_F(CardTrunkSteps, InPartsBesideTheOtherHalf_EqualsTheStartedStep) {
+  std::vector<kernels::SlabView> half = slabs_;
+  for (std::size_t i = 0; i < half.size(); i += 2) half[i] = {};
+  constexpr std::int64_t kGiven = std::int64_t{3} << 20;
+  const std::vector<float> expected = beside(16, half, kGiven);
+  for (const std::vector<std::uint32_t>& ends : {std::vector{16u}, std::vector{8u, 16u}, std::vector{1u, 9u, 16u}}) {
+    spoil(Spoiled::kStep);
+    EXPECT_EQUAL_FLOATS(in_parts(ends, half, kGiven), expected, std::to_string(ends.size()) + " parts");
+  }
+  const std::vector<float> many = in_parts({kMostRows}, half, kGiven);
+  EXPECT_EQUAL_FLOATS(in_parts({100u, 200u, kMostRows}, half, kGiven), many, "many rows in three parts");
+}
+
+// A step in parts that goes no further leaves nothing that the next one meets.
+TEST_F(CardTrunkSteps, InPartsGivenUp_EndsAndLeavesNothingBehind) {
+  const std::vector<float> expected = whole(40);
+  for (std::uint32_t layers = 1; layers <= kShape.n_layers; ++layers) {
+    begin_part(0, 0, 20);
+    begin_part(1, 20, 20);
+    for (std::uint32_t layer = 0; layer < layers; ++layer)
+      for (const std::uint32_t part : {0u, 1u}) ASSERT_OK(trunk_->queue_layer(part, layer, slabs_));
+    trunk_->give_up();
+    EXPECT_EQUAL_FLOATS(in_parts({20u, 40u}, slabs_, 0), expected, "given up in layer " + std::to_string(layers));
   }
 }
 
@@ -126,7 +170,7 @@ TEST_F(CardTrunkSteps, HalfOfTheExpertsElsewhere_NoRowFailsByWhatEarlierStepsLef
   for (std::size_t i = 0; i < part.size(); i += 2) part[i] = {};
   for (const std::uint32_t n_rows : {4u, 8u, 1u, 16u, 3u}) {
     const std::vector<float> expected = beside(n_rows, part);
-    spoil();
+    spoil(Spoiled::kStep);
     EXPECT_EQUAL_FLOATS(beside(n_rows, part), expected, std::to_string(n_rows) + " rows");
   }
 }

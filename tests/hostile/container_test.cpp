@@ -5,14 +5,14 @@
 #include "tests/hostile/support/bug_class.h"
 
 namespace terrace::test {
-namespace {
+namespace container_test {
 
 using raw::number;
 
 constexpr std::uint64_t kTwoTo63 = std::uint64_t{1} << 63;
 constexpr const char* kDown = "blk.0.ffn_down_exps.weight";  // the last tensor of the file
 
-class GgufBugClass : public BugClassFiles {};
+using GgufBugClass = BugClassFiles;
 
 // ---- handcrafted files
 
@@ -263,5 +263,5 @@ TEST_F(GgufBugClass, C24_BigEndianFile_IsNamedAsSuch) {
   }
 }
 
-}  // namespace
+}  // namespace container_test
 }  // namespace terrace::test

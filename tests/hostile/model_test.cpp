@@ -5,14 +5,14 @@
 #include "tests/hostile/support/bug_class.h"
 
 namespace terrace::test {
-namespace {
+namespace model_test {
 
 using raw::number;
 
 constexpr std::uint32_t kWidth = 32, kExperts = 4;  // of base.gguf
 const char* const kStacks[] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"};
 
-class GgufBugClass : public BugClassFiles {};
+using GgufBugClass = BugClassFiles;
 
 // `n` times the bytes of a payload, as a list's elements.
 std::vector<std::string> repeated(const std::string& payload, std::size_t n) {
@@ -265,5 +265,5 @@ TEST_F(GgufBugClass, C29_KeysOfAnotherArchitecture_AreNotReadByThisOnesReader) {
   expect_says(model_error(raw), ErrorCode::kUnsupported, {"general.architecture (offset", "qwen2moe"});
 }
 
-}  // namespace
+}  // namespace model_test
 }  // namespace terrace::test

@@ -4,7 +4,7 @@
 #include "tests/hostile/support/bug_class.h"
 
 namespace terrace::test {
-namespace {
+namespace split_test {
 
 using raw::number;
 
@@ -116,5 +116,5 @@ TEST_F(GgufBugClass, C14_HeadInAnotherShard_IsUsedNotTheTiedEmbedding) {
   EXPECT_EQ(difference(untied, run(write_two())), std::nullopt);
 }
 
-}  // namespace
+}  // namespace split_test
 }  // namespace terrace::test

@@ -1,33 +1,42 @@
 #include "tier_node/app/card.h"
 
-#include <optional>
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/units.h"
+#include "kernels/card/open_cards.h"
 #include "kernels/cuda/experts/open.h"
 #include "kernels/selftest/card.h"
 
 namespace terrace::node {
 
+Status check(const kernels::CardRequest& request) {
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<kernels::CardOrder> orders, kernels::read_orders(request));
+  if (orders.size() <= 1) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--gpu names {} cards, and a node computes with one; start a terrace-node for each, with a "
+                           "--listen and a part of --ram of its own",
+                           orders.size()));
+}
+
 Result<NodeCard> open_card(const kernels::CardRequest& request, const Logger& log) {
-  TERRACE_RETURN_IF_ERROR(kernels::check(request));
+  TERRACE_ASSIGN_OR_RETURN(kernels::OpenedCards opened, kernels::open_cards(request, [](auto index, auto budget) {
+                             return kernels::cuda::open_expert_card(index, budget);
+                           }));
+  for (const std::string& line : opened.missing) log.warn("{}", line);
   NodeCard node;
-  if (!request.gpu) return node;
-  std::optional<std::uint64_t> budget;
-  if (request.vram) budget = request.vram->value;
-  auto opened = kernels::cuda::open_expert_card(*request.gpu, budget);
-  if (!opened.ok() && kernels::goes_on_without(request, opened.error())) {
-    log.warn("{}", kernels::without_card_text(request, opened.error()));
-    return node;
-  }
-  if (!opened.ok()) return kernels::no_card_error(opened.error());
-  node.card = std::move(*opened);
+  if (opened.cards.empty()) return node;
+  node.card = std::move(opened.cards.front());
   TERRACE_RETURN_IF_ERROR(kernels::check_card(*node.card));
   TERRACE_ASSIGN_OR_RETURN(node.memory, CardMemory::make(*node.card));
   node.store =
       std::make_unique<arena::SlabStore>(arena::StoreOptions{node.memory->total_bytes(), {}, node.memory.get()});
   const kernels::CardFacts& facts = node.card->facts();
   log.info("card {} ({}): {} of its {} taken{}, {} of them for experts; self check passed", facts.index, facts.name,
-           format_size(facts.budget_bytes), format_size(facts.total_bytes), request.vram ? " (--vram)" : "",
+           format_size(facts.budget_bytes), format_size(facts.total_bytes), request.vram.empty() ? "" : " (--vram)",
            format_size(node.memory->total_bytes()));
   return node;
 }

@@ -19,8 +19,12 @@ struct NodeCard {
   std::unique_ptr<arena::SlabStore> store;
 };
 
+// kInvalidArgument: as kernels::read_orders(), or more than one card. A node has one: a second store of another card
+// could promise memory in which no slab finds room, and a coordinator deals rows to nodes as well as a node to cards.
+Status check(const kernels::CardRequest& request);
+
 // Takes the card's memory and proves one expert of every type there. Errors say what to do: as
-// kernels::cuda::open_expert_card() and kernels::check_card().
+// kernels::open_cards() and kernels::check_card(). `request` has passed check().
 Result<NodeCard> open_card(const kernels::CardRequest& request, const Logger& log);
 
 }  // namespace terrace::node

@@ -19,6 +19,7 @@
 #include "common/base/stop_signal.h"
 #include "common/metrics/exposer/exposer.h"
 #include "common/security/credentials.h"
+#include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
 #include "common/transport/sealed/sealed.h"
@@ -51,7 +52,7 @@ Result<Budget> choose_budget(const NodeOptions& options, const kernels::ExpertCa
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
   if (options.ram && card != nullptr && card->facts().integrated) {
     const std::uint64_t vram = card->facts().budget_bytes;
-    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_card(options.ram->value, true, vram));
+    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_cards(options.ram->value, vram));
     return Budget{rest, fmt::format("--ram {} less the card's {}", format_size(options.ram->value), format_size(vram)),
                   available};
   }
@@ -192,7 +193,7 @@ Result<std::unique_ptr<metrics::Exposer>> serve_metrics(const Addresses& address
 // The model's folder, of each shard where links lead, certificates that may be replaced, and the cache of manifests.
 FileNeeds file_needs(const NodeOptions& options, const std::filesystem::path& cache_dir) {
   FileNeeds needs;
-  if (options.card.gpu) needs.all_because = "the driver of --gpu opens files of its own";
+  if (options.card.any()) needs.all_because = "the driver of --gpu opens files of its own";
   if (!options.link.ucx_rdma.empty()) needs.all_because = "the drivers of --ucx-rdma open devices of their own";
   needs.read = system_files();
   std::error_code ignored;
@@ -219,17 +220,25 @@ const char* what_coordinators_need(const security::Credentials* credentials) {
   return credentials->by_secret() ? "the same secret" : "a certificate of --ca";
 }
 
+// Null: the thread of decode batches reads weights as well. A further thread would put one that computes aside where no
+// CPU is left for it (docs/adr/0030), and connections of ucx share what moves their bytes.
+std::optional<Background> weights_thread(const transport::LinkOptions& link, const Background& background) {
+  const bool apart = link.link == transport::LinkKind::kTcp && !background.cpus.empty();
+  return apart ? std::optional(background) : std::nullopt;
+}
+
 Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, const kernels::Ops& ops,
              kernels::ExpertCard* card, NodeInfo node, const Addresses& addresses,
-             const std::shared_ptr<transport::Transport>& link, std::chrono::microseconds busy_poll,
-             const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop, const ServiceManager& manager,
-             const Logger& log) {
+             const std::shared_ptr<transport::Transport>& link, const transport::LinkOptions& link_options,
+             const Background& background, const std::shared_ptr<security::Credentials>& credentials, StopSignal& stop,
+             const ServiceManager& manager, const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const auto exposer, serve_metrics(addresses, sessions, log));
   transport::SealedTransport transport(link, data_keys(sessions));
-  TERRACE_ASSIGN_OR_RETURN(
-      const auto data,
-      DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card, true},
-                        addresses.control.with_port(addresses.data_port), {.busy_poll = busy_poll}, {}));
+  TERRACE_ASSIGN_OR_RETURN(const auto data,
+                           DataServer::start({transport, sessions, loader, parallel, ops, log, node.cpus.waiting, card,
+                                              true, weights_thread(link_options, background)},
+                                             addresses.control.with_port(addresses.data_port),
+                                             {.busy_poll = std::chrono::microseconds(link_options.busy_poll)}, {}));
   if (!node.cpus.pinned.empty()) TERRACE_RETURN_IF_ERROR(data->pin_compute_thread({node.cpus.pinned.front()}));
   sessions.on_change([&sessions, &stop, server = data.get()] {
     server->wake();
@@ -261,6 +270,7 @@ Status serve(SessionTable& sessions, SlabLoader& loader, Parallel& parallel, con
 
 Status run_node(const NodeOptions& options, const std::filesystem::path& cache_dir, const ServiceManager& manager,
                 const Logger& log) {
+  TERRACE_RETURN_IF_ERROR(check(options.card));
   // Before rights are given up: secrets may be another user's, names are looked up by files of the system, and the
   // limit of locked memory is raised.
   TERRACE_ASSIGN_OR_RETURN(const auto credentials,
@@ -305,9 +315,14 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
-  SlabLoader loader(own ? &*own : nullptr, log, SlabReceiver::threads_for(cpus.usable.size()));
-  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link,
-                              std::chrono::microseconds(options.link.busy_poll), credentials, *stop, manager, log);
+  const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size());
+  const Background background = choose_background(cpus);
+  log.info("weights: {}hashed by {}, {}",
+           weights_thread(options.link, background) ? "read by a thread of their own, " : "", receivers,
+           background.describe());
+  SlabLoader loader(own ? &*own : nullptr, log, receivers, background);
+  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, options.link,
+                              background, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;
 }

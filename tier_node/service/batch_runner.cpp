@@ -24,9 +24,9 @@ kernels::RowsView rows_view(ActivationClass activation, std::span<const std::byt
 
 }  // namespace
 
-BatchRunner::BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames,
+BatchRunner::BatchRunner(Parallel& parallel, FramePool& frames, std::unique_ptr<PairExecutor> executor,
                          std::unique_ptr<kernels::CardExecutor> card)
-    : parallel_(parallel), frames_(frames), executor_(parallel, ops), card_(std::move(card)) {}
+    : parallel_(parallel), frames_(frames), executor_(std::move(executor)), card_(std::move(card)) {}
 
 Status BatchRunner::run(const Work& work, FunctionRef<void(OutFramePtr)> emit,
                         kernels::Executor::BetweenSlices between_slices) {
@@ -39,15 +39,20 @@ Status BatchRunner::run(const Work& work, FunctionRef<void(OutFramePtr)> emit,
     reply->reply.range_index = static_cast<std::uint32_t>(index);
     reply->reply.n_rows = static_cast<std::uint32_t>(rows_.size());
     reply->reply.n_pairs = static_cast<std::uint32_t>(range.pairs.size());
-    const Status done = reply->form == wire::ReplyForm::kSum ? compute_sums(work, range, between_slices, *reply)
-                                                             : compute_slots(work, range, between_slices, *reply);
-    if (!done.ok()) {
+    const bool sums = reply->form == wire::ReplyForm::kSum;
+    const std::size_t n_sums = sums ? range.rows.count * std::size_t{work.batch.info.d_model} : 0;
+    const Status done =
+        sums ? compute_sums(work, range, between_slices, *reply) : compute_slots(work, range, between_slices, *reply);
+    if (done.ok()) {
+      for (const std::uint32_t row : rows_)
+        if (failed_[row] != 0) reply->failed_rows.push_back(static_cast<std::uint16_t>(range.rows.first + row));
+      emit(std::move(reply));
+    } else {
       frames_.give(std::move(reply));
-      return done;
     }
-    for (const std::uint32_t row : rows_)
-      if (failed_[row] != 0) reply->failed_rows.push_back(static_cast<std::uint16_t>(range.rows.first + row));
-    emit(std::move(reply));
+    // The next ones are added to zeros. Nobody waits for that now: the reply is on its way.
+    std::fill_n(sums_.begin(), n_sums, 0);
+    if (!done.ok()) return done;
   }
   return {};
 }
@@ -79,7 +84,7 @@ BatchRunner::Range BatchRunner::select_range(const Work& work, std::size_t index
 Status BatchRunner::compute_sums(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                                  OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
-  sums_.assign(range.rows.count * d_model, 0);
+  sums_.resize(std::max(sums_.size(), range.rows.count * d_model));
   TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats, run_executors(work, range, between_slices));
   reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(stats.compute_ns / 1000, ~0U));
   pack_sums(d_model, reply);
@@ -133,7 +138,7 @@ Result<kernels::ExecStats> BatchRunner::run_in_slices(const Work& work, const ke
     kernels::BatchView slice = batch;
     slice.pairs = batch.pairs.subspan(all.pairs, std::min(slice_.pairs(), batch.pairs.size() - all.pairs));
     TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
-                             executor_.run(kernels, slab_of, slice, sums, failed_, between_slices));
+                             executor_->run(kernels, slab_of, slice, sums, failed_, between_slices));
     slice_.took(stats.pairs, std::chrono::nanoseconds(stats.compute_ns));
     all.pairs += stats.pairs;
     all.compute_ns += stats.compute_ns;
@@ -141,20 +146,25 @@ Result<kernels::ExecStats> BatchRunner::run_in_slices(const Work& work, const ke
   return all;
 }
 
+std::size_t BatchRunner::pack_row(std::size_t d_model, std::uint32_t row, std::byte* to) {
+  const std::span<std::int64_t> sums(sums_.data() + row * d_model, d_model);
+  // A failed row's sums are undefined: zeros travel, so that equal batches have equal replies.
+  if (failed_[row] != 0) std::fill(sums.begin(), sums.end(), 0);
+  return wire::pack_row(sums, to);
+}
+
 void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
   const std::size_t widest = wire::widest_packed_bytes(d_model);
+  // One row, as most decode batches have, is packed where it will lie.
+  if (rows_.size() == 1) return (void)reply.data.resize(pack_row(d_model, rows_[0], reply.data.resize(widest)));
   packed_.resize(std::max(packed_.size(), rows_.size() * widest));
   packed_bytes_.resize(rows_.size());
   parallel_.run(rows_.size(), [&](std::size_t i, std::size_t) {
-    const std::span<std::int64_t> sums(sums_.data() + rows_[i] * d_model, d_model);
-    // A failed row's sums are undefined: zeros travel, so that equal batches have equal replies.
-    if (failed_[rows_[i]] != 0) std::fill(sums.begin(), sums.end(), 0);
-    packed_bytes_[i] = wire::pack_row(sums, packed_.data() + i * widest);
+    packed_bytes_[i] = pack_row(d_model, rows_[i], packed_.data() + i * widest);
   });
   std::size_t total = 0;
   for (const std::size_t bytes : packed_bytes_) total += bytes;
-  reply.data.resize(total);
-  std::byte* to = reply.data.data();
+  std::byte* to = reply.data.resize(total);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     std::memcpy(to, packed_.data() + i * widest, packed_bytes_[i]);
     to += packed_bytes_[i];
@@ -164,8 +174,8 @@ void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
 Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                                   OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
-  reply.data.resize(range.pairs.size() * d_model * sizeof(float));
-  const std::span<float> out(reinterpret_cast<float*>(reply.data.data()), range.pairs.size() * d_model);
+  std::byte* const data = reply.data.resize(range.pairs.size() * d_model * sizeof(float));
+  const std::span<float> out(reinterpret_cast<float*>(data), range.pairs.size() * d_model);
   const kernels::ExpertKernels& kernels = work.session->model().layer(work.batch.layer).kernels;
   const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };
   const auto on_card = [&](std::size_t pair) {
@@ -181,7 +191,7 @@ Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels:
     const std::span<float> slots = out.subspan(first * d_model, (last - first) * d_model);
     TERRACE_ASSIGN_OR_RETURN(const kernels::ExecStats stats,
                              card ? card_->run_slots(kernels.shape, slab_of, batch, slots, failed_, between_slices)
-                                  : executor_.run_slots(kernels, slab_of, batch, slots, failed_, between_slices));
+                                  : executor_->run_slots(kernels, slab_of, batch, slots, failed_, between_slices));
     compute_ns += stats.compute_ns;
   }
   reply.reply.compute_us = static_cast<std::uint32_t>(std::min<std::uint64_t>(compute_ns / 1000, ~0U));

@@ -13,6 +13,7 @@
 #include "kernels/card/expert_card.h"
 #include "kernels/executor/executor.h"
 #include "tier_node/service/out_frame.h"
+#include "tier_node/service/pair_executor.h"
 #include "tier_node/service/slice_limit.h"
 #include "tier_node/service/work.h"
 
@@ -21,9 +22,9 @@ namespace terrace::node {
 // One call at a time. Scratch grows to the largest batch seen and is kept.
 class BatchRunner {
  public:
-  // All are borrowed. Two runners may share `parallel` as long as one runs only inside the other's hook.
-  // card: an executor of its own of the card on which some slabs lie; null without one.
-  BatchRunner(Parallel& parallel, const kernels::Ops& ops, FramePool& frames,
+  // References are borrowed. Two runners may share `parallel` as long as one runs only inside the other's hook.
+  // executor, card: of its own; the latter of the card on which some slabs lie, null without one.
+  BatchRunner(Parallel& parallel, FramePool& frames, std::unique_ptr<PairExecutor> executor,
               std::unique_ptr<kernels::CardExecutor> card);
 
   // Calls emit(reply) for each range of the batch, in order; a range without pairs has a reply without rows. From the
@@ -52,10 +53,12 @@ class BatchRunner {
   Result<kernels::ExecStats> run_in_slices(const Work& work, const kernels::BatchView& batch, kernels::SumsView sums,
                                            kernels::Executor::BetweenSlices between_slices);
   void pack_sums(std::size_t d_model, OutFrame& reply);
+  // Of a row of the range; returns the bytes.
+  std::size_t pack_row(std::size_t d_model, std::uint32_t row, std::byte* to);
 
   Parallel& parallel_;
   FramePool& frames_;
-  kernels::Executor executor_;
+  const std::unique_ptr<PairExecutor> executor_;
   SliceLimit slice_;
   const std::unique_ptr<kernels::CardExecutor> card_;
   std::vector<kernels::Pair> pairs_;
@@ -64,7 +67,7 @@ class BatchRunner {
   std::vector<std::uint32_t> rows_;        // of the range that have a pair, rising, from the range's first
   std::vector<std::uint8_t> has_pair_;     // [rows of the range]
   std::vector<std::uint8_t> failed_;       // [rows of the range]
-  std::vector<std::int64_t> sums_;         // [rows of the range, d_model]
+  std::vector<std::int64_t> sums_;         // [rows of the range, d_model], zeros between ranges
   std::vector<std::byte> packed_;          // [rows with a pair], each at its widest
   std::vector<std::size_t> packed_bytes_;  // [rows with a pair]
 };

@@ -20,10 +20,10 @@ Status check_in_time(const Work& work) {
 
 }  // namespace
 
-ComputeThread::ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, CardExecutors card,
+ComputeThread::ComputeThread(Parallel& parallel, FramePool& frames, CpuExecutors cpu, CardExecutors card,
                              WorkQueue& queue, CompletionSink& sink)
-    : outer_(parallel, ops, frames, std::move(card.outer)),
-      inner_(parallel, ops, frames, std::move(card.inner)),
+    : outer_(parallel, frames, std::move(cpu.outer), std::move(card.outer)),
+      inner_(parallel, frames, std::move(cpu.inner), std::move(card.inner)),
       queue_(queue),
       sink_(sink),
       thread_([this] {

@@ -10,12 +10,16 @@
 #include "common/base/parallel.h"
 #include "common/base/result.h"
 #include "common/threads/cpu_set.h"
-#include "kernels/cpu/ops/ops.h"
 #include "tier_node/service/batch_runner.h"
 #include "tier_node/service/work.h"
 #include "tier_node/service/work_queue.h"
 
 namespace terrace::node {
+
+// One for each runner.
+struct CpuExecutors {
+  std::unique_ptr<PairExecutor> outer, inner;
+};
 
 // Of the node's card, one for each runner; both null without a card.
 struct CardExecutors {
@@ -24,8 +28,8 @@ struct CardExecutors {
 
 class ComputeThread {
  public:
-  // All are borrowed and outlive it; the thread starts at once and is the only one that uses `parallel`.
-  ComputeThread(Parallel& parallel, const kernels::Ops& ops, FramePool& frames, CardExecutors card, WorkQueue& queue,
+  // References are borrowed and outlive it; the thread starts at once and is the only one that uses `parallel`.
+  ComputeThread(Parallel& parallel, FramePool& frames, CpuExecutors cpu, CardExecutors card, WorkQueue& queue,
                 CompletionSink& sink);
   // Stops the queue and waits for the batch in hand, which ends at its next slice.
   ~ComputeThread();

@@ -15,62 +15,6 @@ constexpr std::uint32_t kMostProbeDecodePairs = 64;
 
 }  // namespace
 
-void DataServer::on_frame(Peer& peer, std::span<const std::byte> bytes) {
-  peer.hold();
-  const bool listens = peer.state() == Peer::State::kMute || peer.state() == Peer::State::kOpen;
-  if (!listens) return peer.release(bytes);
-  if (peer.session()) peer.session()->counters().bytes_received += peer.link_bytes(bytes.size());
-
-  const auto frame = wire::decode_frame(bytes);
-  const Status done = frame.ok() ? dispatch(peer, *frame, bytes) : Status(frame.error());
-  if (done.ok()) return;
-  fail(peer, done.error());
-  peer.release(bytes);
-}
-
-// Releases `bytes`, or hands them on, unless it returns an error.
-Status DataServer::dispatch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
-  const wire::FrameHeader& header = frame.header;
-  if (peer.state() == Peer::State::kMute) {
-    TERRACE_RETURN_IF_ERROR(on_hello(peer, frame));
-    peer.release(bytes);
-    return {};
-  }
-  if (header.session != peer.session()->id() || header.lane != peer.lane())
-    return Error(
-        ErrorCode::kRefused,
-        fmt::format("a {} frame names session {:016x}, lane {} on a connection of another session or lane, {}",
-                    wire::name(header.type), header.session, wire::name(header.lane), wire::name(peer.lane())));
-  switch (header.type) {
-    case wire::FrameType::kBatch:
-      return on_batch(peer, frame, bytes);
-    case wire::FrameType::kSlab:
-      return on_slab(peer, frame, bytes);
-    case wire::FrameType::kPing:
-      peer.send_plain(wire::FrameType::kPong, header.sequence);
-      break;
-    case wire::FrameType::kPong:
-    case wire::FrameType::kCredit:  // replies need none: a batch carries its reply's
-      break;
-    case wire::FrameType::kCancel:
-      on_cancel(peer, header.sequence);
-      break;
-    case wire::FrameType::kError: {
-      TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
-      parts_.log.warn("{}: the coordinator says: {}", peer.name(), message.text);
-      break;
-    }
-    case wire::FrameType::kClose:
-      end_peer(peer, nullptr);
-      end_if_abandoned(peer, true);
-      break;
-    default:
-      return Error(ErrorCode::kRefused, fmt::format("a coordinator does not send {} frames", wire::name(header.type)));
-  }
-  peer.release(bytes);
-  return {};
-}
-
 Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
   if (frame.header.type != wire::FrameType::kHello)
     return Error(ErrorCode::kRefused, fmt::format("the first frame is {}, not hello", wire::name(frame.header.type)));
@@ -91,15 +35,12 @@ Status DataServer::on_hello(Peer& peer, const wire::Frame& frame) {
   if (hello.socket_index >= sockets)
     return Error(ErrorCode::kRefused, fmt::format("socket {} of lane {}: {} has {} of it, counted from 0",
                                                   hello.socket_index, wire::name(lane), (*session)->name(), sockets));
-  for (const auto& other : peers_)
-    if (other->state() == Peer::State::kOpen && other->session() == *session && other->lane() == lane &&
-        other->socket_index() == hello.socket_index)
-      return Error(ErrorCode::kRefused, fmt::format("lane {} (socket {}) of {} is connected already", wire::name(lane),
-                                                    hello.socket_index, (*session)->name()));
   if (hello.largest_frame < (*session)->limits().largest_peer_frame)
     return Error(ErrorCode::kRefused, fmt::format("hello takes frames of {} bytes, the session was opened with {}",
                                                   hello.largest_frame, (*session)->limits().largest_peer_frame));
-  peer.open(*session, lane);
+  if (!peer.open(*session, lane))
+    return Error(ErrorCode::kRefused, fmt::format("lane {} (socket {}) of {} is connected already", wire::name(lane),
+                                                  hello.socket_index, (*session)->name()));
   return {};
 }
 
@@ -196,25 +137,6 @@ Status DataServer::on_batch(Peer& peer, const wire::Frame& frame, std::span<cons
   return {};
 }
 
-Status DataServer::on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes) {
-  if (peer.lane() != wire::Lane::kWeights)
-    return Error(ErrorCode::kRefused, fmt::format("a slab piece came on lane {}", wire::name(peer.lane())));
-  TERRACE_RETURN_IF_ERROR(peer.take_credit(bytes.size(), frame.header.sequence));
-  TERRACE_ASSIGN_OR_RETURN(const wire::SlabPieceView piece, wire::read_slab_piece(frame));
-  parts_.loader.receive({peer.session(), piece, this, peer.id(), bytes});
-  return {};
-}
-
-void DataServer::piece_done(std::uint64_t peer, std::span<const std::byte> frame) {
-  bool first = false;
-  {
-    const std::lock_guard lock(handed_back_mutex_);
-    first = completions_.empty() && returns_.empty();
-    returns_.push_back({peer, frame});
-  }
-  if (first) wake();  // else somebody has, and what is here is taken with the rest
-}
-
 void DataServer::on_cancel(Peer& peer, std::uint64_t sequence) {
   if (sequence == 0) return;
   if (Work* queued = queue_.remove(peer.id(), sequence)) return finish_work(*queued);
@@ -222,20 +144,13 @@ void DataServer::on_cancel(Peer& peer, std::uint64_t sequence) {
     if (work->batch.sequence == sequence) work->cancelled.store(true, std::memory_order_relaxed);
 }
 
-void DataServer::take_handed_back() {
+void DataServer::take_completions() {
   {
-    const std::lock_guard lock(handed_back_mutex_);
+    const std::lock_guard lock(completions_mutex_);
     handled_completions_.swap(completions_);
-    handled_returns_.swap(returns_);
   }
   for (Completion& completion : handled_completions_) on_completion(completion);
-  for (const Returned& returned : handled_returns_) {
-    Peer* const peer = find(returned.peer);
-    peer->return_credit(returned.frame.size());
-    peer->release(returned.frame);
-  }
   handled_completions_.clear();
-  handled_returns_.clear();
 }
 
 void DataServer::on_completion(Completion& completion) {

@@ -5,13 +5,46 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/wire/frame.h"
 #include "common/wire/messages.h"
 
 namespace terrace::node {
+
+// Bytes that are written before they are read: what is filled in on growing would be written twice.
+class FrameBytes {
+ public:
+  FrameBytes() = default;
+  FrameBytes(const FrameBytes&) = delete;
+  FrameBytes& operator=(const FrameBytes&) = delete;
+
+  // The first `size` bytes, undefined where there were fewer before, and all of them where memory had to grow.
+  std::byte* resize(std::size_t size) {
+    if (size > capacity_) {
+      bytes_ = std::make_unique_for_overwrite<std::byte[]>(size);
+      capacity_ = size;
+    }
+    size_ = size;
+    return bytes_.get();
+  }
+  std::size_t size() const { return size_; }
+  std::size_t capacity() const { return capacity_; }
+  operator std::span<const std::byte>() const { return {bytes_.get(), size_}; }
+  void swap(FrameBytes& other) {
+    std::swap(bytes_, other.bytes_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
 
 // Stays where it is from send() to kSent. What is not used by a frame's type is empty.
 struct OutFrame {
@@ -20,7 +53,7 @@ struct OutFrame {
   // kReply
   wire::ReplyInfo reply;
   wire::ReplyForm form = wire::ReplyForm::kSum;
-  std::vector<std::byte> data;             // packed sums, or slots
+  FrameBytes data;                         // packed sums, or slots
   std::vector<std::uint16_t> failed_rows;  // of the batch, rising
 
   // kError
@@ -48,9 +81,9 @@ class FramePool {
 
   void give(OutFramePtr frame) {
     frame->header = {};
-    frame->data.clear();
+    frame->data.resize(0);
     frame->failed_rows.clear();
-    std::vector<std::byte> dropped;  // ends outside the lock
+    FrameBytes dropped;  // ends outside the lock
     const std::lock_guard lock(mutex_);
     if (kept_ + frame->data.capacity() > kMostKept) dropped.swap(frame->data);
     kept_ += frame->data.capacity();

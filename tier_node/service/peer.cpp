@@ -16,7 +16,7 @@ constexpr std::uint32_t kCreditParts = 8;
 }  // namespace
 
 Peer::Peer(std::uint64_t id, std::unique_ptr<transport::Connection> connection, FramePool& frames, TimePoint deadline)
-    : id_(id), connection_(std::move(connection)), frames_(frames), deadline_(deadline) {}
+    : id_(id), connection_(std::move(connection)), frames_(&frames), deadline_(deadline) {}
 
 std::string Peer::name() const {
   if (!session_) return connection_->peer_name();
@@ -48,7 +48,9 @@ Status Peer::check_unfinished(const FrameTimeLimit& limit) {
   return in_time.ok() ? in_time : in_time.error().in(fmt::format("lane {}", wire::name(lane_)));
 }
 
-void Peer::open(SessionRef session, wire::Lane lane) {
+bool Peer::open(SessionRef session, wire::Lane lane) {
+  if (!session->connections().enter(lane, socket_index())) return false;
+  entered_ = true;
   session_ = std::move(session);
   lane_ = lane;
   state_ = State::kOpen;
@@ -58,7 +60,7 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   // What the whole grant does not cover cannot come in order: nobody makes us set memory aside for it.
   const std::uint64_t largest = std::min(limits.largest_frame, std::max(granted_.bytes, kLargestWithoutCredit));
   connection_->set_largest_frame(largest);
-  OutFramePtr frame = frames_.take();
+  OutFramePtr frame = frames_->take();
   begin(*frame, wire::FrameType::kWelcome, next_sequence_++);
   wire::Welcome welcome;
   welcome.largest_frame = largest;
@@ -66,6 +68,11 @@ void Peer::open(SessionRef session, wire::Lane lane) {
   welcome.credit_bytes = granted_.bytes;
   wire::add_welcome(frame->builder, welcome);
   send(std::move(frame));
+  return true;
+}
+
+void Peer::leave_session() {
+  if (std::exchange(entered_, false)) session_->connections().leave(lane_, socket_index());
 }
 
 void Peer::follow_pace(const transport::DecodeActivity& decode, TimePoint now) {
@@ -75,6 +82,7 @@ void Peer::follow_pace(const transport::DecodeActivity& decode, TimePoint now) {
 
 void Peer::close(const Error* why, TimePoint deadline) {
   if (state_ == State::kClosing || state_ == State::kClosed) return;
+  leave_session();  // before the peer hears of it: its next hello may follow at once
   if (why != nullptr) send_error(0, *why);
   send_plain(wire::FrameType::kClose);
   if (state_ == State::kClosing) return;  // by abort(): the peer reads nothing
@@ -83,6 +91,7 @@ void Peer::close(const Error* why, TimePoint deadline) {
 }
 
 void Peer::abort() {
+  leave_session();
   connection_->close();
   if (state_ != State::kClosed) state_ = State::kClosing;
   deadline_ = TimePoint::max();
@@ -136,13 +145,13 @@ void Peer::begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence) 
 }
 
 void Peer::send_plain(wire::FrameType type, std::uint64_t sequence) {
-  OutFramePtr frame = frames_.take();
+  OutFramePtr frame = frames_->take();
   begin(*frame, type, sequence);
   send(std::move(frame));
 }
 
 void Peer::send_error(std::uint64_t sequence, const Error& error) {
-  OutFramePtr frame = frames_.take();
+  OutFramePtr frame = frames_->take();
   frame->text = error.text();
   begin(*frame, wire::FrameType::kError, sequence);
   wire::add_error(frame->builder, error.code(), frame->text);
@@ -152,7 +161,7 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
 void Peer::send_reply(const Work& work, OutFramePtr reply) {
   const std::uint64_t most = session_->limits().most_unread_bytes(lane_);
   if (reply->data.size() > most - unread_bytes_) {
-    frames_.give(std::move(reply));
+    frames_->give(std::move(reply));
     return cut_off(fmt::format("{} bytes of replies, of at most {}", unread_bytes_, most));
   }
   unread_bytes_ += reply->data.size();
@@ -171,7 +180,7 @@ void Peer::send(OutFramePtr frame) {
     open_sends_.push_back({*ticket, std::move(frame)});
     return;
   }
-  frames_.give(std::move(frame));
+  frames_->give(std::move(frame));
   // Busy: hundreds of frames wait and the peer reads none. Gone: its end comes as an event.
   if (ticket.error().code() == ErrorCode::kBusy) cut_off(fmt::format("{} frames", open_sends_.size()));
 }
@@ -188,13 +197,14 @@ void Peer::sent(transport::SendTicket ticket) {
                                  [&](const OpenSend& candidate) { return candidate.ticket == ticket; });
   if (open == open_sends_.end()) return;
   unread_bytes_ -= open->frame->data.size();
-  frames_.give(std::move(open->frame));
+  frames_->give(std::move(open->frame));
   open_sends_.erase(open);
 }
 
 void Peer::closed() {
+  leave_session();
   state_ = State::kClosed;
-  for (OpenSend& open : open_sends_) frames_.give(std::move(open.frame));
+  for (OpenSend& open : open_sends_) frames_->give(std::move(open.frame));
   open_sends_.clear();
   unread_bytes_ = 0;
 }

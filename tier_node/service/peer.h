@@ -1,6 +1,6 @@
 // One data connection: its place in a session, its credit, what is on its way in and out.
 //
-// Threads  The I/O thread only.
+// Threads  One at a time: the thread whose PeerLoop it is part of.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,11 @@ class Peer {
   TimePoint deadline() const;
   std::string name() const;  // "127.0.0.1:50122 (lane latency, session 3 of box7)"
 
-  // kMute -> kOpen: sends the welcome with the lane's first grant.
-  void open(SessionRef session, wire::Lane lane);
+  // kMute -> kOpen: sends the welcome with the lane's first grant. False, and nothing is sent: this socket of the lane
+  // is connected already.
+  bool open(SessionRef session, wire::Lane lane);
+  // Frames are made of these from now on.
+  void use(FramePool& frames) { frames_ = &frames; }
   // -> kClosing: says why (unless it is a plain goodbye), then goodbye. Sends what is queued until `deadline`.
   void close(const Error* why, TimePoint deadline);
   // -> kClosing without a word: kClosed comes as the next event, which no descriptor announces.
@@ -103,16 +106,19 @@ class Peer {
   void begin(OutFrame& frame, wire::FrameType type, std::uint64_t sequence);
   void send(OutFramePtr frame);
   bool credit_is_due() const;
+  // The session's other connections may have this one's place.
+  void leave_session();
   void cut_off(const std::string& unread);
 
   const std::uint64_t id_;
   std::unique_ptr<transport::Connection> connection_;
-  FramePool& frames_;
+  FramePool* frames_;
   State state_ = State::kMute;
   TimePoint deadline_;            // of kMute and kClosing
   FrameDeadline frame_deadline_;  // of kOpen
   std::optional<transport::Pacer> pacer_;
   SessionRef session_;
+  bool entered_ = false;  // session_->connections() counts it
   wire::Lane lane_ = wire::Lane::kLatency;
   std::uint64_t seal_bytes_ = 0;     // transport::ConnectionSecurity::seal_bytes
   LaneCredit granted_;               // that the peer may still use

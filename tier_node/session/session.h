@@ -28,6 +28,7 @@
 #include "tier_node/session/epoch.h"
 #include "tier_node/session/limits.h"
 #include "tier_node/session/model.h"
+#include "tier_node/session/open_connections.h"
 
 namespace terrace::node {
 
@@ -57,6 +58,7 @@ class Session {
   const Model& model() const { return model_; }
   const SessionLimits& limits() const { return limits_; }
   Counters& counters() { return counters_; }
+  OpenConnections& connections() { return connections_; }
   // Towards the coordinator. Any thread.
   transport::LinkRate& link_rate() { return link_rate_; }
   const transport::LinkRate& link_rate() const { return link_rate_; }
@@ -163,6 +165,7 @@ class Session {
   const SessionLimits limits_;
   const std::function<void(const Session&)> on_end_;
   Counters counters_;
+  OpenConnections connections_;
   transport::LinkRate link_rate_;
   std::atomic<TimePoint::rep> lease_end_;
   std::atomic<TimePoint::rep> probe_until_ = kNoProbe;

@@ -6,8 +6,8 @@
 #include "common/manifest/slab.h"
 
 namespace terrace::node {
-SlabLoader::SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers)
-    : own_(own), log_(log), receiver_(receivers) {}
+SlabLoader::SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers, const Background& background)
+    : own_(own), log_(log), receiver_(receivers, background) {}
 
 void SlabLoader::start(const SessionRef& session, const AssignmentRef& assignment) {
   if (session->is_probe() || has_model(*session)) {

@@ -18,8 +18,8 @@ namespace terrace::node {
 
 class SlabLoader {
  public:
-  // own: null without --model. Both are borrowed. receivers: threads of SlabReceiver.
-  SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers = 1);
+  // own: null without --model. Both are borrowed. receivers: threads of SlabReceiver, and how they run.
+  SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers = 1, const Background& background = {});
 
   const OwnModel* own_model() const { return own_; }
   bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }

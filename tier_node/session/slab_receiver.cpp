@@ -27,10 +27,11 @@ unsigned SlabReceiver::threads_for(std::size_t cpus) {
   return static_cast<unsigned>(std::clamp<std::size_t>(cpus / kCpusAThread, 1, kMostThreads));
 }
 
-SlabReceiver::SlabReceiver(unsigned threads) {
+SlabReceiver::SlabReceiver(unsigned threads, const Background& background) {
   for (unsigned i = 0; i < std::max(1u, threads); ++i) {
     queues_.push_back(std::make_unique<Queue>());
-    queues_.back()->thread = std::thread([this, i, queue = queues_.back().get()] {
+    queues_.back()->thread = std::thread([this, i, background, queue = queues_.back().get()] {
+      const ThreadAffinity on_cpus = enter_background(background);
       pthread_setname_np(pthread_self(), fmt::format("terrace-hash-{}", i).c_str());
       loop(*queue);
     });

@@ -2,8 +2,8 @@
 // verifies every slab before it can be used.
 //
 // Threads  As many as were asked for, named terrace-hash-N. A slab's pieces are all dealt with by one of them, in the
-//          order in which they came; several slabs that are under way at once keep several threads busy. Callers never
-//          wait for any.
+//          order in which they came; several slabs that are under way at once keep several threads busy. They stand
+//          behind what computes. Callers never wait for any.
 // Memory   Lists that keep what they grew to: no allocation for a piece after warm-up. A slab has its memory and its
 //          hash made when its first piece comes.
 #pragma once
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/threads/background.h"
 #include "common/wire/messages.h"
 #include "tier_node/session/assignment.h"
 #include "tier_node/session/session.h"
@@ -52,7 +53,7 @@ class SlabReceiver {
   // CPUs, four at the most, leave the rest to computing.
   static unsigned threads_for(std::size_t cpus);
 
-  explicit SlabReceiver(unsigned threads);
+  SlabReceiver(unsigned threads, const Background& background);
   // Pieces that no thread has begun with are dropped, and not given back.
   ~SlabReceiver();
   SlabReceiver(const SlabReceiver&) = delete;

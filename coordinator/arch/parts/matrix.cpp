@@ -114,11 +114,11 @@ Status copy_to_card(std::span<Matrix* const> matrices, kernels::ExpertCard& card
   for (Matrix* const matrix : matrices) {
     const std::size_t bytes = (matrix->bytes() + kAlignment - 1) / kAlignment * kAlignment;
     TERRACE_CHECK(bytes <= memory.size(), "card memory for every matrix");
-    TERRACE_RETURN_IF_ERROR(writer->write(memory.data(), {matrix->data, matrix->bytes()}));
+    TERRACE_RETURN_IF_ERROR(writer->queue(memory.data(), {matrix->data, matrix->bytes()}));
     matrix->on_card = memory.data();
     memory = memory.subspan(bytes);
   }
-  return {};
+  return writer->finish();
 }
 
 Multiplier::Multiplier(Parallel& parallel, kernels::CardMultiplier* card)

@@ -41,6 +41,11 @@ const char* text(CardFailure what) {
   return "values";
 }
 
+std::uint64_t us_since(std::chrono::steady_clock::time_point begin) {
+  const auto passed = std::chrono::steady_clock::now() - begin;
+  return static_cast<std::uint64_t>(std::chrono::round<std::chrono::microseconds>(passed).count());
+}
+
 }  // namespace
 
 CardBlocks::CardBlocks(kernels::CardTrunk& card, std::uint64_t n_blocks) : card_(card) {
@@ -59,46 +64,68 @@ StepsOnCard::StepsOnCard(StepsOnCardParts parts, legs::RoutedExperts& experts, P
     : parts_(std::move(parts)),
       experts_(experts),
       parallel_(parallel),
-      blocks_(*parts_.card, parts_.limits.max_kv_blocks),
-      cache_(parts_.cache, parts_.limits.context, parts_.max_streams, parts_.limits.max_kv_blocks, &blocks_),
-      streams_(cache_, parts_.info.vocabulary, parts_.limits.max_rows),
-      failed_(parts_.limits.max_rows),
-      table_of_(parts_.max_streams) {}
+      blocks_(*parts_.card, parts_.options.on_card->max_kv_blocks),
+      cache_(parts_.cache, parts_.options.on_card->context, parts_.options.max_streams,
+             parts_.options.on_card->max_kv_blocks, &blocks_),
+      streams_(cache_, parts_.info.vocabulary, parts_.options.on_card->max_rows),
+      failed_(parts_.options.on_card->max_rows),
+      table_of_(parts_.options.max_streams) {}
 
 Result<StepResult> StepsOnCard::step(std::span<const StepRow> rows) {
   TERRACE_RETURN_IF_ERROR(streams_.begin(rows));
   failures_.reset(rows.size());
   if (rows.empty()) return StepResult{};
-  const Result<kernels::CardStepResult> computed = compute(rows);
-  if (!computed.ok()) {
+  const Result<Heads> heads = compute(rows);
+  if (!heads.ok()) {
     streams_.roll_back(rows);
-    return computed.error();
+    return heads.error();
   }
-  note_failures(*computed, static_cast<std::uint32_t>(rows.size()));
   const auto wanted = static_cast<std::size_t>(std::ranges::count(rows, true, &StepRow::want_logits));
   StepResult result;
-  result.logits = {computed->logits, wanted * parts_.info.vocabulary};
+  result.logits = {heads->logits, wanted * parts_.info.vocabulary};
+  result.largest = heads->largest;
   streams_.commit(rows, failures_, result.failed);
   return result;
 }
 
-Result<kernels::CardStepResult> StepsOnCard::compute(std::span<const StepRow> rows) {
+Result<StepsOnCard::Heads> StepsOnCard::compute(std::span<const StepRow> rows) {
   experts_.begin_step();
   cache_.set_step(experts_.step());
   failed_sums_.clear();
-  const kernels::CardStepSize size = begin(rows);
-  fill(rows, parts_.card->begin(size));
-  const std::span<const kernels::SlabView> slabs = experts_.slabs_on_card();
-  if (!trace_ && slabs.empty() && parts_.card->starts(size) && !experts_.launches_on_card())
-    return beside_legs(size.n_rows);
-  if (slabs.empty() || trace_) return by_layers(size.n_rows);
-  TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->run(slabs));
-  experts_.count_on_card(result.experts, size.n_rows, result.compute_ns);
-  return result;
+  const kernels::CardStepSize size = size_of(rows);
+  const bool all_here = !trace_ && !experts_.slabs_on_card().empty();
+  const bool started = !trace_ && !all_here && parts_.card->starts(size) && !experts_.launches_on_card();
+  const CardStep step{size.n_rows, parts_.info.n_experts, parts_.info.top_k, experts_.computes_elsewhere()};
+  cut_parts(size.n_rows, all_here || started || trace_ ? 1 : parts_on_card(parts_.options, step));
+  TERRACE_CHECK(n_parts_ <= parts_.options.on_card->max_parts, "the card has no room for so many parts");
+  for (const Part& part : std::span(step_parts_).first(n_parts_)) {
+    const auto own = rows.subspan(part.first, part.n);
+    fill(own, part.first, parts_.card->begin_part(size_of(own), part.number));
+  }
+  if (all_here) return whole();
+  return started ? beside_legs() : by_layers(trace_ ? std::span<const kernels::SlabView>() : experts_.part_on_card());
 }
 
-// Gives each stream of the step a block table.
-kernels::CardStepSize StepsOnCard::begin(std::span<const StepRow> rows) {
+// The first ones have a row more where they are not equal.
+void StepsOnCard::cut_parts(std::uint32_t n_rows, std::size_t n_parts) {
+  n_parts_ = n_parts;
+  std::uint32_t first = 0;
+  for (std::uint32_t i = 0; i < n_parts_; ++i) {
+    const auto left = static_cast<std::uint32_t>(n_parts_ - i);
+    step_parts_[i] = {.number = i, .first = first, .n = (n_rows - first + left - 1) / left};
+    first += step_parts_[i].n;
+  }
+}
+
+Result<StepsOnCard::Heads> StepsOnCard::whole() {
+  TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->run(experts_.slabs_on_card()));
+  experts_.count_on_card(result.experts, step_parts_[0].n, result.compute_ns);
+  note_failures(result, step_parts_[0]);
+  return Heads{result.logits, result.largest};
+}
+
+// Gives each stream of the rows a block table.
+kernels::CardStepSize StepsOnCard::size_of(std::span<const StepRow> rows) {
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   kernels::CardStepSize size;
   size.n_rows = static_cast<std::uint32_t>(rows.size());
@@ -120,12 +147,14 @@ kernels::CardStepSize StepsOnCard::begin(std::span<const StepRow> rows) {
   return size;
 }
 
-void StepsOnCard::fill(std::span<const StepRow> rows, const kernels::CardStepInput& input) {
+// first: row of the step.
+void StepsOnCard::fill(std::span<const StepRow> rows, std::uint32_t first, const kernels::CardStepInput& input) {
   const std::size_t d_model = parts_.info.d_model, n_pairs = parts_.attention.n_rot / 2;
   for_each_row(parallel_, rows.size(), [&](std::size_t i, std::size_t) {
     float* const x = input.x + i * d_model;
     parts_.embedding.kernels.dequantize_row(parts_.embedding.row(static_cast<std::size_t>(rows[i].token)), d_model, x);
-    if (!parts_.ops.all_finite(x, d_model)) failures_.fail(i, RowFailures::kNoLayer, "embedding's values", x, d_model);
+    if (!parts_.ops.all_finite(x, d_model))
+      failures_.fail(first + i, RowFailures::kNoLayer, "embedding's values", x, d_model);
     kernels::rope_table(rows[i].position, parts_.attention.n_rot, parts_.attention.rope_base,
                         parts_.attention.rope_scaling, input.cosines + i * n_pairs, input.sines + i * n_pairs);
   });
@@ -150,78 +179,141 @@ void StepsOnCard::fill_tables(std::span<const StepRow> rows, const kernels::Card
 // ---- beside other legs ----------------------------------------------------------------------------------------------
 
 // The card goes through the whole step by itself; each layer of it waits for the sums of the other legs.
-Result<kernels::CardStepResult> StepsOnCard::beside_legs(std::uint32_t n_rows) {
+Result<StepsOnCard::Heads> StepsOnCard::beside_legs() {
   const std::span<const kernels::SlabView> slabs = experts_.part_on_card();
   TERRACE_RETURN_IF_ERROR(parts_.card->start(slabs));
   for (std::uint32_t layer = 0; layer < parts_.info.n_layers; ++layer) {
-    const Status computed = layer_of_legs(layer, n_rows, !slabs.empty());
+    const Status computed = layer_of_legs(layer, !slabs.empty());
     if (!computed.ok()) {
       parts_.card->give_up();
       return computed.error();
     }
   }
-  return parts_.card->finish();
+  TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->finish());
+  note_failures(result, step_parts_[0]);
+  return Heads{result.logits, result.largest};
 }
 
-Status StepsOnCard::layer_of_legs(std::uint32_t layer, std::uint32_t n_rows, bool without_card) {
+Status StepsOnCard::layer_of_legs(std::uint32_t layer, bool own_on_card) {
+  Part& part = step_parts_[0];
   const auto begin = std::chrono::steady_clock::now();
-  TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows routed, parts_.card->routed(layer));
-  const auto waited = std::chrono::round<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
-  const Own own{without_card, static_cast<std::uint64_t>(waited.count())};
-  TERRACE_RETURN_IF_ERROR(run_experts(layer, routed, n_rows, own));
+  TERRACE_ASSIGN_OR_RETURN(part.routed, parts_.card->routed(layer));
+  part.wait_us = us_since(begin);
+  TERRACE_RETURN_IF_ERROR(submit(part, layer, own_on_card));
+  TERRACE_RETURN_IF_ERROR(collect(part, layer));
   parts_.card->give_sums(layer);
   return {};
 }
 
 // ---- layer by layer -------------------------------------------------------------------------------------------------
 
-Result<kernels::CardStepResult> StepsOnCard::by_layers(std::uint32_t n_rows) {
-  bool sums_pending = false;
-  for (std::uint32_t layer = 0; layer < parts_.info.n_layers; ++layer) {
-    TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows routed, parts_.card->attention(layer, sums_pending));
-    TERRACE_RETURN_IF_ERROR(run_experts(layer, routed, n_rows, {}));
-    if (trace_) TERRACE_RETURN_IF_ERROR(trace(layer, routed, n_rows));
-    sums_pending = !trace_;
-  }
-  return parts_.card->head(sums_pending);
+Result<StepsOnCard::Heads> StepsOnCard::by_layers(std::span<const kernels::SlabView> slabs) {
+  n_open_ = 0;
+  const Status computed = take_turns(slabs);
+  if (computed.ok()) return end_parts();
+  parts_.card->give_up();
+  const Status abandoned = experts_.abandon();
+  return abandoned.ok() ? computed.error() : abandoned.error();
 }
 
-Status StepsOnCard::run_experts(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows,
-                                const Own& own) {
-  const std::size_t d_model = parts_.info.d_model, top_k = parts_.info.top_k;
-  legs::RoutedRows rows;
-  rows.layer = layer;
-  rows.rows = routed.rows;
-  rows.n_rows = n_rows;
-  rows.experts = routed.experts;
-  rows.weights = routed.weights;
-  rows.priority = streams_.one_row_each() ? legs::Priority::kDecode : legs::Priority::kPrompt;
-  rows.without_card = own.on_card;
-  rows.card_wait_us = own.wait_us;
-  TERRACE_RETURN_IF_ERROR(experts_.submit(rows));
-  std::fill_n(failed_.begin(), n_rows, std::uint8_t{0});
-  std::int64_t* const sums = parts_.card->sums().data();
-  TERRACE_RETURN_IF_ERROR(experts_.collect({sums, d_model, parts_.shift}, std::span(failed_).first(n_rows)));
-  for (std::uint32_t row = 0; row < n_rows; ++row) {
-    if (failed_[row] == 0) continue;
-    std::fill_n(sums + row * d_model, d_model, std::int64_t{0});
-    const std::uint16_t* const chosen = routed.experts + row * top_k;
-    if (failed_sum(row) == nullptr) failed_sums_.push_back({row, layer, {chosen, chosen + top_k}});
+// A turn is a layer of a part, part by part, then the next layer. While the legs' sums of one turn are collected, which
+// is when the host computes its own experts, the card is at the next turn of the part before, and every other part lies
+// with the legs: so rows are taken from the card one turn later than they were queued, when they have long been there.
+Status StepsOnCard::take_turns(std::span<const kernels::SlabView> slabs) {
+  const std::size_t n_turns = n_parts_ * parts_.info.n_layers, ahead = std::max<std::size_t>(n_parts_ - 1, 1);
+  const auto queue = [&](std::size_t turn) -> Status {
+    return turn < n_turns ? parts_.card->queue_layer(part_of(turn).number, layer_of(turn), slabs) : Status();
+  };
+  const auto hand_out = [&](std::size_t turn) -> Status {
+    if (turn >= n_turns) return {};
+    TERRACE_RETURN_IF_ERROR(wait_for_rows(part_of(turn)));
+    return submit(part_of(turn), layer_of(turn), !slabs.empty());
+  };
+  for (std::size_t turn = 0; turn < n_parts_; ++turn) TERRACE_RETURN_IF_ERROR(queue(turn));
+  for (std::size_t turn = 0; turn < ahead; ++turn) TERRACE_RETURN_IF_ERROR(hand_out(turn));
+  for (std::size_t turn = 0; turn < n_turns; ++turn) {
+    TERRACE_RETURN_IF_ERROR(collect(part_of(turn), layer_of(turn)));
+    if (trace_) TERRACE_RETURN_IF_ERROR(trace(part_of(turn), layer_of(turn)));
+    TERRACE_RETURN_IF_ERROR(queue(turn + n_parts_));
+    TERRACE_RETURN_IF_ERROR(hand_out(turn + ahead));
   }
   return {};
 }
 
-Status StepsOnCard::trace(std::uint32_t layer, const kernels::CardRoutedRows& routed, std::uint32_t n_rows) {
+// Bytes of other parts' batches move meanwhile.
+Status StepsOnCard::wait_for_rows(Part& part) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (;;) {
+    TERRACE_ASSIGN_OR_RETURN(const std::optional<kernels::CardRoutedRows> routed,
+                             parts_.card->poll_routed(part.number));
+    if (routed) {
+      part.routed = *routed;
+      part.wait_us = us_since(begin);
+      return {};
+    }
+    if (n_open_ > 0) experts_.progress();
+  }
+}
+
+Result<StepsOnCard::Heads> StepsOnCard::end_parts() {
+  logits_.clear();
+  largest_.clear();
+  for (const Part& part : std::span(step_parts_).first(n_parts_)) {
+    TERRACE_ASSIGN_OR_RETURN(const kernels::CardStepResult result, parts_.card->head(part.number));
+    note_failures(result, part);
+    if (n_parts_ == 1) return Heads{result.logits, result.largest};
+    logits_.insert(logits_.end(), result.logits, result.logits + result.n_logits * parts_.info.vocabulary);
+    largest_.insert(largest_.end(), result.largest.begin(), result.largest.end());
+  }
+  return Heads{logits_.data(), largest_};
+}
+
+// ---- a layer's experts ----------------------------------------------------------------------------------------------
+
+Status StepsOnCard::submit(const Part& part, std::uint32_t layer, bool own_on_card) {
+  legs::RoutedRows rows;
+  rows.layer = layer;
+  rows.rows = part.routed.rows;
+  rows.n_rows = part.n;
+  rows.experts = part.routed.experts;
+  rows.weights = part.routed.weights;
+  rows.priority = streams_.one_row_each() ? legs::Priority::kDecode : legs::Priority::kPrompt;
+  rows.without_card = own_on_card;
+  rows.card_wait_us = part.wait_us;
+  TERRACE_RETURN_IF_ERROR(experts_.submit(rows));
+  ++n_open_;
+  return {};
+}
+
+Status StepsOnCard::collect(const Part& part, std::uint32_t layer) {
   const std::size_t d_model = parts_.info.d_model, top_k = parts_.info.top_k;
-  const std::vector<std::uint16_t> experts(routed.experts, routed.experts + n_rows * top_k);
-  const std::vector<float> weights(routed.weights, routed.weights + n_rows * top_k);
+  --n_open_;
+  std::fill_n(failed_.begin(), part.n, std::uint8_t{0});
+  std::int64_t* const sums = parts_.card->sums_of(part.number).data();
+  TERRACE_RETURN_IF_ERROR(experts_.collect({sums, d_model, parts_.options.shift}, std::span(failed_).first(part.n)));
+  for (std::uint32_t row = 0; row < part.n; ++row) {
+    if (failed_[row] == 0) continue;
+    std::fill_n(sums + row * d_model, d_model, std::int64_t{0});
+    const std::uint16_t* const chosen = part.routed.experts + row * top_k;
+    if (failed_sum(part.first + row) == nullptr)
+      failed_sums_.push_back({part.first + row, layer, {chosen, chosen + top_k}});
+  }
+  return {};
+}
+
+Status StepsOnCard::trace(const Part& part, std::uint32_t layer) {
+  const std::size_t d_model = parts_.info.d_model, top_k = parts_.info.top_k;
+  const std::vector<std::uint16_t> experts(part.routed.experts, part.routed.experts + part.n * top_k);
+  const std::vector<float> weights(part.routed.weights, part.routed.weights + part.n * top_k);
   TERRACE_ASSIGN_OR_RETURN(const float* const x, parts_.card->add_and_read(layer));
-  for (std::uint32_t row = 0; row < n_rows; ++row) {
-    if (failed_sum(row) != nullptr) continue;
+  const std::span<const std::int64_t> sums = parts_.card->sums_of(part.number);
+  for (std::uint32_t row = 0; row < part.n; ++row) {
+    if (failed_sum(part.first + row) != nullptr) continue;
     trace_({layer,
-            row,
+            part.first + row,
             std::span(experts).subspan(row * top_k, top_k),
             std::span(weights).subspan(row * top_k, top_k),
+            sums.subspan(row * d_model, d_model),
             {x + row * d_model, d_model}});
   }
   return {};
@@ -235,21 +327,24 @@ const StepsOnCard::FailedSum* StepsOnCard::failed_sum(std::uint32_t row) const {
 }
 
 // The first failure of a row is told, the card's or a leg's.
-void StepsOnCard::note_failures(const kernels::CardStepResult& result, std::uint32_t n_rows) {
+void StepsOnCard::note_failures(const kernels::CardStepResult& result, const Part& part) {
   const std::size_t top_k = parts_.info.top_k;
   for (const kernels::CardRowFailure& failure : result.failures) {
-    const FailedSum* sum = failed_sum(failure.row);
+    const std::uint32_t row = part.first + failure.row;
+    const FailedSum* sum = failed_sum(row);
     if (sum != nullptr && std::pair(sum->layer, CardFailure::kExperts) < std::pair(failure.layer, failure.what))
       continue;
     if (failure.what == CardFailure::kExperts) {
-      const std::uint16_t* const chosen = result.experts + (std::size_t{failure.layer} * n_rows + failure.row) * top_k;
-      failures_.fail_experts(failure.row, failure.layer, {chosen, top_k}, nullptr, 0);
+      const std::uint16_t* const chosen = result.experts + (std::size_t{failure.layer} * part.n + failure.row) * top_k;
+      failures_.fail_experts(row, failure.layer, {chosen, top_k}, nullptr, 0);
     } else {
       const bool behind = failure.layer == parts_.info.n_layers;
-      failures_.fail(failure.row, behind ? RowFailures::kNoLayer : failure.layer, text(failure.what), nullptr, 0);
+      failures_.fail(row, behind ? RowFailures::kNoLayer : failure.layer, text(failure.what), nullptr, 0);
     }
   }
-  for (const FailedSum& sum : failed_sums_) failures_.fail_experts(sum.row, sum.layer, sum.experts, nullptr, 0);
+  for (const FailedSum& sum : failed_sums_)
+    if (sum.row >= part.first && sum.row < part.first + part.n)
+      failures_.fail_experts(sum.row, sum.layer, sum.experts, nullptr, 0);
 }
 
 }  // namespace terrace::arch

@@ -77,11 +77,10 @@ Result<std::unique_ptr<Trunk>> make_card_trunk(const gguf::File& file, Model mod
                          .cache = model.cache,
                          .attention = model.parameters.attention,
                          .embedding = model.tensors.embedding,
-                         .limits = *options.on_card,
-                         .max_streams = options.max_streams,
-                         .shift = options.shift,
+                         .options = options,
                          .ops = ops,
                          .card = std::move(card)};
+  parts.options.on_card_progress = {};  // was for loading
   return std::unique_ptr<Trunk>(std::make_unique<StepsOnCard>(std::move(parts), experts, parallel));
 }
 

@@ -7,12 +7,12 @@
 
 #include "coordinator/arch/parts/gqa.h"
 #include "coordinator/arch/parts/matrix.h"
-#include "coordinator/arch/parts/polling_parallel.h"
 #include "coordinator/arch/parts/rows.h"
 #include "coordinator/arch/parts/streams.h"
 #include "coordinator/arch/qwen3moe/card_model.h"
 #include "coordinator/arch/qwen3moe/model.h"
 #include "coordinator/kv/cache.h"
+#include "coordinator/legs/polling_parallel.h"
 #include "kernels/cpu/ops/ops.h"
 
 namespace terrace::arch::qwen3moe {
@@ -104,7 +104,7 @@ class Qwen3MoeTrunk final : public Trunk {
   TrunkOptions options_;
   kernels::Ops ops_;
   legs::RoutedExperts& experts_;
-  PollingParallel parallel_;
+  legs::PollingParallel parallel_;
   TraceFn trace_;
 
   kv::Cache cache_;
@@ -293,6 +293,7 @@ void Qwen3MoeTrunk::trace(const Part& part, std::uint32_t layer) const {
     if (failures_.failed(row)) continue;
     trace_({layer, row, std::span(buffers_.experts).subspan(row * top_k, top_k),
             std::span(buffers_.weights).subspan(row * top_k, top_k),
+            std::span(buffers_.sums).subspan(row * d_model(), d_model()),
             std::span(buffers_.x).subspan(row * d_model(), d_model())});
   }
 }

@@ -98,7 +98,7 @@ class Batcher {
   void preempt(Slot& slot);
   void take_results(const arch::StepResult& result, Clock::time_point begin, Clock::time_point end);
   void fail_rows(const arch::StepResult& result);
-  void choose_tokens(std::span<const float> logits);
+  void choose_tokens(const arch::StepResult& result);
   void take_token(Slot& slot, Clock::time_point now);
   void fail_step(const Error& error);
   void roll_back(const Error& why);

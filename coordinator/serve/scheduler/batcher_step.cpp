@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
@@ -187,7 +188,7 @@ void Batcher::take_results(const arch::StepResult& result, Clock::time_point beg
     slot->run->prompt_went_on(stored(*slot), end);
     if (!slot->run->makes_tokens() && stored(*slot) == slot->run->tokens().size()) finish(*slot, EndReason::kLimit);
   }
-  choose_tokens(result.logits);
+  choose_tokens(result);
   const auto now = Clock::now();
   for (const Choice& choice : choices_) take_token(*choice.slot, now);
 }
@@ -199,10 +200,14 @@ void Batcher::fail_rows(const arch::StepResult& result) {
         fail(*slot, failed.error, false);
 }
 
-void Batcher::choose_tokens(std::span<const float> logits) {
+void Batcher::choose_tokens(const arch::StepResult& result) {
   const std::size_t vocabulary = run_parts_.vocabulary;
   const auto choose = [&](std::size_t i, std::size_t worker) {
-    choices_[i].slot->run->choose(logits.subspan(choices_[i].logits * vocabulary, vocabulary), sampler_memory_[worker]);
+    const Choice& choice = choices_[i];
+    const std::optional<std::int32_t> largest =
+        result.largest.empty() ? std::nullopt : std::optional(result.largest[choice.logits]);
+    choice.slot->run->choose(result.logits.subspan(choice.logits * vocabulary, vocabulary), largest,
+                             sampler_memory_[worker]);
   };
   if (choices_.size() == 1) return choose(0, 0);
   if (choices_.size() > 1) parallel_.run(choices_.size(), choose);

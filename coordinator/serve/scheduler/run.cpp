@@ -51,11 +51,12 @@ void Run::prompt_went_on(std::uint32_t stored, Clock::time_point now) {
       {.total = prompt_tokens_, .cached = timings_.cache_n, .processed = stored, .ms = ms_between(started_, now)});
 }
 
-void Run::choose(std::span<const float> logits, sampler::SamplerMemory& memory) {
-  choice_ = try_choose(logits, memory);
+void Run::choose(std::span<const float> logits, std::optional<std::int32_t> largest, sampler::SamplerMemory& memory) {
+  choice_ = try_choose(logits, largest, memory);
 }
 
-Status Run::try_choose(std::span<const float> logits, sampler::SamplerMemory& memory) {
+Status Run::try_choose(std::span<const float> logits, std::optional<std::int32_t> largest,
+                       sampler::SamplerMemory& memory) {
   chosen_ = {};
   const Request& request = job_->request;
   if (request.hash_logits) chosen_.logits_xxh3 = XXH3_64bits(logits.data(), logits.size_bytes());
@@ -63,7 +64,11 @@ Status Run::try_choose(std::span<const float> logits, sampler::SamplerMemory& me
   if (job_->grammar) {
     TERRACE_ASSIGN_OR_RETURN(mask, job_->grammar->allowed_tokens());
   }
-  TERRACE_ASSIGN_OR_RETURN(chosen_.id, sampler_.sample(logits, tokens_.size(), tokens_, mask, memory));
+  if (largest && sampler_.takes_largest(mask)) {
+    chosen_.id = *largest;
+  } else {
+    TERRACE_ASSIGN_OR_RETURN(chosen_.id, sampler_.sample(logits, tokens_.size(), tokens_, mask, memory));
+  }
   if (request.n_probs == 0) return {};
   chosen_.logprobs = &logprobs_;
   return sampler::find_logprobs(logits, chosen_.id, request.n_probs, parts_.ops, logprobs_);

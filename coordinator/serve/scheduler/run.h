@@ -53,8 +53,9 @@ class Run {
   // So many positions are stored.
   void prompt_went_on(std::uint32_t stored, Clock::time_point now);
 
-  // Chooses the next token from its logits, and its log-probabilities. `memory`: nobody else's meanwhile.
-  void choose(std::span<const float> logits, sampler::SamplerMemory& memory);
+  // Chooses the next token from its logits, and its log-probabilities. `largest`: the id of the largest logit, as
+  // arch::StepResult has it. `memory`: nobody else's meanwhile.
+  void choose(std::span<const float> logits, std::optional<std::int32_t> largest, sampler::SamplerMemory& memory);
   // Takes what choose() chose of step `step`: its piece goes to the listener. A reason: the run is over. Errors are
   // choose()'s.
   Result<std::optional<EndReason>> take_token(Clock::time_point now, std::uint64_t step);
@@ -70,7 +71,7 @@ class Run {
 
  private:
   Status tell_again(std::size_t n_tokens, const Error& why);
-  Status try_choose(std::span<const float> logits, sampler::SamplerMemory& memory);
+  Status try_choose(std::span<const float> logits, std::optional<std::int32_t> largest, sampler::SamplerMemory& memory);
   // The text that the token makes certain, and whether the run is over.
   std::optional<EndReason> add(std::int32_t token, std::string_view& text);
 

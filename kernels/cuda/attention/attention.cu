@@ -14,25 +14,16 @@ namespace {
 constexpr std::uint32_t kMaxHeadValues = 1024;
 
 // The result of (row, head), dimension d, from `n_splits` partials at most.
-__device__ __forceinline__ float merged(const AttentionArgs& args, std::uint32_t n_splits, std::uint32_t row,
-                                        std::uint32_t head, std::uint32_t d) {
+__device__ __forceinline__ float merged_partials(const AttentionArgs& args, std::uint32_t n_splits, std::uint32_t row,
+                                                 std::uint32_t head, std::uint32_t d) {
   const std::uint32_t value_dim = args.cache.value_dim;
   constexpr auto kSplit = static_cast<std::uint32_t>(kSplitPositions);
   const std::uint32_t own_splits = min(n_splits, (args.n_keys[row] + kSplit - 1) / kSplit);
-  const float* from = partial(args, n_splits, row, head, 0);
-  Merged state{from[value_dim], from[value_dim + 1]};
-  float o = from[d];
-#pragma unroll 4
-  for (std::uint32_t split = 1; split < own_splits; ++split) {
-    from += value_dim + 2;
-    const Merged::Factors by = state.add(from[value_dim], from[value_dim + 1]);
-    o = Merged::merge(o, from[d], by);
-  }
-  if (args.sinks != nullptr) {
-    const Merged::Factors by = state.add(args.sinks[head], 1.0f);
-    o = Merged::merge(o, 0.0f, by);
-  }
-  return o / state.sum;
+  const float* const first = partial(args, n_splits, row, head, 0);
+  return merged(args, head, own_splits, [&](std::uint32_t split) {
+    const float* const from = first + split * (value_dim + 2);
+    return SplitResult{from[d], from[value_dim], from[value_dim + 1]};
+  });
 }
 
 // Grid: (heads, rows); a thread to a dimension.
@@ -41,7 +32,7 @@ __global__ void merge_splits(const AttentionArgs args, std::uint32_t n_splits) {
   wait_for_previous();
   const std::uint32_t head = blockIdx.x, row = blockIdx.y, value_dim = args.cache.value_dim;
   for (std::uint32_t d = threadIdx.x; d < value_dim; d += blockDim.x)
-    args.out[row * args.out_stride + std::size_t{head} * value_dim + d] = merged(args, n_splits, row, head, d);
+    args.out[row * args.out_stride + std::size_t{head} * value_dim + d] = merged_partials(args, n_splits, row, head, d);
 }
 
 constexpr std::uint32_t kMergedValues = 256;  // of a thread block: blocks of every class divide that
@@ -56,7 +47,7 @@ __global__ void __launch_bounds__(kMergedValues)
   const std::uint32_t first = blockIdx.x * kMergedValues, i = first + threadIdx.x;
   bool finite = true;
   if (i < n) {
-    values[threadIdx.x] = merged(args, n_splits, row, i / args.cache.value_dim, i % args.cache.value_dim);
+    values[threadIdx.x] = merged_partials(args, n_splits, row, i / args.cache.value_dim, i % args.cache.value_dim);
     finite = is_finite(values[threadIdx.x]);
   }
   finite = __syncthreads_and(finite) != 0;

@@ -52,6 +52,29 @@ struct Merged {
   }
 };
 
+// What one split, or all so far, gave for one dimension of a (row, head).
+struct SplitResult {
+  float o, max, sum;
+};
+// The result of a (row, head) for one dimension: its splits, of(0) .. of(n - 1), and the sink in rising order.
+template <class Of>
+__device__ __forceinline__ float merged(const AttentionArgs& args, std::uint32_t head, std::uint32_t n, Of of) {
+  const SplitResult first = of(0);
+  Merged state{first.max, first.sum};
+  float o = first.o;
+#pragma unroll 4
+  for (std::uint32_t split = 1; split < n; ++split) {
+    const SplitResult next = of(split);
+    const Merged::Factors by = state.add(next.max, next.sum);
+    o = Merged::merge(o, next.o, by);
+  }
+  if (args.sinks != nullptr) {
+    const Merged::Factors by = state.add(args.sinks[head], 1.0f);
+    o = Merged::merge(o, 0.0f, by);
+  }
+  return o / state.sum;
+}
+
 // splits.cu: few rows, or heads of any size. Writes one partial for each split of a (row, head).
 void launch_splits(const Stream& stream, const AttentionArgs& args);
 

@@ -8,21 +8,19 @@
 
 namespace terrace::kernels::cuda {
 
-// What prompt.cu holds for a thread block.
+// What prompt.cu holds for a thread block: no more than the 99 KiB that a consumer's card has (sm_86, sm_89, sm_120).
 inline constexpr std::uint32_t kPromptQueries = 64;  // rows times the query heads of a KV head
 inline constexpr std::uint32_t kPromptKeys = kSplitPositions;
-inline constexpr std::uint32_t kPromptPart = 8192;   // values of K or V that lie in shared memory
-inline constexpr std::uint32_t kPromptPStride = 68;  // floats between keys of p: neighbours lie in other banks
+inline constexpr std::uint32_t kPromptPart = 4096;  // values of K or V
 struct PromptShared {
-  float p[kPromptKeys * kPromptPStride];  // first the queries, [d, kPromptQueries]
-  float part[kPromptPart];
-  float maxima[4][kPromptQueries];
-  float max[kPromptQueries], sum[kPromptQueries];  // of the splits so far
-  float split_max[kPromptQueries], split_sum[kPromptQueries];
-  float before[kPromptQueries], other[kPromptQueries];  // factors of the merge
-  std::uint32_t n_keys[kPromptQueries];                 // of the split
-  std::uint32_t blocks[kPromptKeys / kKvBlockPositions];
+  float p[kPromptKeys * kPromptQueries];  // first the queries, [d, kPromptQueries]
+  float part[2][kPromptPart];
+  float max[kPromptQueries], sum[kPromptQueries];            // of the splits so far
+  float before[kPromptQueries], other[kPromptQueries];       // factors of the merge
+  std::uint32_t n_keys[kPromptQueries];                      // of the split
+  std::uint32_t blocks[2][kPromptKeys / kKvBlockPositions];  // of the split and of the next
 };
+static_assert(sizeof(PromptShared) <= 99 * 1024);
 
 // Fewer tiles of rows are faster by splits.cu.
 inline constexpr std::uint32_t kPromptFromTiles = 4;
@@ -35,8 +33,8 @@ struct AttentionWay {
   std::uint32_t rows = 0;  // of a launch: as many as fit the scratch
 };
 // Rows that share a stream share its keys in the prompt's kernel. With too few of them for the card each split of
-// theirs is a thread block's work, as it is for the other kernel. A card without PromptShared for a thread block
-// (sm_86, sm_89, sm_120, sm_121: 99 KiB) has the other kernel for all rows.
+// theirs is a thread block's work, as it is for the other kernel. A card without PromptShared for a thread block has
+// the other kernel for all rows.
 AttentionWay choose_way(const CardInfo& card, const AttentionArgs& args);
 
 }  // namespace terrace::kernels::cuda

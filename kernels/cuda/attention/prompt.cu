@@ -1,224 +1,200 @@
 // Attention as two matrix products in registers: a thread block takes 64 queries (rows times the query heads of one KV
-// head) and the 256 keys of a split. Scores: a thread holds 8 queries x 8 keys, chains over d; values: 8 queries x 2 or
-// 4 dimensions, chains over the keys. Each value that is read from shared memory serves eight chains, so what bounds it
-// is the rate of fused multiply-adds.
+// head) and the 256 keys of a split. Scores: a thread holds 16 queries x 8 keys, chains over d; values: 8 queries x 8
+// or 4 dimensions, chains over the keys. So 128 fused multiply-adds need six loads of four values from shared memory,
+// and 64 need four: what bounds it is the rate of fused multiply-adds.
 //
-// Shared memory holds queries [d, 64] and later p [256, 64] in one place, and K or V, widened to f32, a part of 32 KiB
-// at a time: the next part is on its way in registers while one is used. Two thread blocks share a multiprocessor: one
-// computes while the other waits at its barriers.
+// Shared memory holds queries [d, 64], later scores and then p [256, 64] in one place, and K or V, widened to f32, in
+// two parts of 16 KiB: one is used while the next is on its way in registers. Two thread blocks share a multiprocessor:
+// one computes while the other waits at its barriers. Loops are short: what does not fit the cache of instructions
+// waits.
+#include "kernels/cuda/attention/prompt_tile.cuh"
+
+#include <limits>
+
 #include "kernels/cuda/attention/partials.cuh"
-#include "kernels/cuda/attention/plan.h"
 #include "kernels/cuda/device/overlap.cuh"
-#include "kernels/cuda/lanes.cuh"
+#include "kernels/cuda/exp_at_most_zero.h"
 
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kQueries = kPromptQueries, kKeys = kPromptKeys, kPart = kPromptPart, kPStride = kPromptPStride;
-constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kSplitBlocks = kSplitPositions / kKvBlockPositions;
+constexpr std::uint32_t kDimsAtOnce = 2;           // of scores, without a branch between them
+constexpr std::uint32_t kKeysAtOnce = 4;           // of values, without a branch between them
 constexpr float kFirst = -1.0f, kNothing = -2.0f;  // instead of a factor, which is positive
 
 using Shared = PromptShared;
 
-struct Eight {
-  float v[8];
-};
-// Of eight queries of a thread: four, and the four that lie 16 further.
-__device__ __forceinline__ Eight load_eight(const float* at, std::uint32_t apart) {
-  const float4 a = *reinterpret_cast<const float4*>(at), b = *reinterpret_cast<const float4*>(at + apart);
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-}
-
 template <class Stored, std::uint32_t kDim>
 struct Prompt {
-  static constexpr std::uint32_t kValues = 16 / sizeof(Stored);        // of one load
-  static constexpr std::uint32_t kLoads = kPart / kValues / kThreads;  // of a thread, for a part
-  static constexpr std::uint32_t kPartDims = kPart / kKeys;            // of K
-  static constexpr std::uint32_t kPartKeys = kPart / kDim;             // of V
-  static constexpr std::uint32_t kOwnDims = kDim / 32;                 // of a thread
-  struct Raw {
-    uint4 v[kLoads];
-  };
+  using Parts = PromptParts<Stored, kDim>;
+  static constexpr std::uint32_t kPartDims = Parts::kDims, kPartKeys = Parts::kKeys;
+  static constexpr std::uint32_t kKParts = kDim / kPartDims;
+  static constexpr std::uint32_t kOwnDims = kDim / 16;  // of a thread
+  using Scores = float[16][8];
+  using Values = float[8][kOwnDims];
 
   const AttentionArgs& args;
   Shared& s;
-  std::uint32_t kv_head, shared_by;  // query heads of a KV head
-  std::uint32_t first_row, end_row;  // of the tile
-  std::uint32_t n_splits;            // that lie behind each other in the scratch
+  std::uint32_t kv_head, shared_by_log2;  // of the query heads of a KV head
+  std::uint32_t first_row, end_row;       // of the tile
+  std::uint32_t n_splits;                 // that lie behind each other in the scratch
   bool whole;
 
-  static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
-  static __device__ __forceinline__ std::uint32_t warp() { return threadIdx.x / 32; }
-  // The first of this thread's queries; the others: + 1 .. 3 and + 16 .. 19.
-  static __device__ __forceinline__ std::uint32_t own_query() { return warp() % 2 * 32 + lane() % 4 * 4; }
-  static __device__ __forceinline__ std::uint32_t query(std::uint32_t i) { return own_query() + i % 4 + i / 4 * 16; }
-  // The first of its keys (+ 1 .. 3, + 32 .. 35) and of its dimensions.
-  static __device__ __forceinline__ std::uint32_t own_key() { return warp() / 2 * 64 + lane() / 4 * 4; }
-  static __device__ __forceinline__ std::uint32_t key(std::uint32_t j) { return own_key() + j % 4 + j / 4 * 32; }
-  static __device__ __forceinline__ std::uint32_t own_dim() { return (warp() / 2 * 8 + lane() / 4) * kOwnDims; }
+  // The first of a thread's dimensions of values: groups of four.
+  static __device__ __forceinline__ std::uint32_t own_dim(const Me& me) {
+    return me.warp() / 2 * (kDim / 2) + me.lane() / 4 * 4;
+  }
 
-  __device__ __forceinline__ std::uint32_t row_of(std::uint32_t q) const { return first_row + q / shared_by; }
+  __device__ __forceinline__ std::uint32_t row_of(std::uint32_t q) const { return first_row + (q >> shared_by_log2); }
   __device__ __forceinline__ std::uint32_t head_of(std::uint32_t q) const {
-    return kv_head * shared_by + q % shared_by;
-  }
-
-  // Block `b` of the split in the cache.
-  __device__ __forceinline__ const Stored* in_cache(const std::byte* base, std::uint32_t b) const {
-    const std::size_t place = std::size_t{s.blocks[b]} * args.cache.n_kv_heads + kv_head;
-    return reinterpret_cast<const Stored*>(base) + place * kKvBlockPositions * kDim;
-  }
-  // Dimensions [32 part, ...) of all keys, or keys [kPartKeys * part, ...). Blocks that the split has not give zeros.
-  __device__ __forceinline__ void fetch_k(std::uint32_t part, std::uint32_t n_blocks, Raw& raw) const {
-    constexpr std::uint32_t kOfBlock = kPartDims * kKvBlockPositions;  // values
-#pragma unroll
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint32_t at = (threadIdx.x + j * kThreads) * kValues, b = at / kOfBlock;
-      raw.v[j] = b < n_blocks
-                     ? *reinterpret_cast<const uint4*>(in_cache(args.cache.k, b) + part * kOfBlock + at % kOfBlock)
-                     : uint4{};
-    }
-  }
-  __device__ __forceinline__ void fetch_v(std::uint32_t part, std::uint32_t n_blocks, Raw& raw) const {
-    constexpr std::uint32_t kOfBlock = kKvBlockPositions * kDim;
-#pragma unroll
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint32_t at = (threadIdx.x + j * kThreads) * kValues, b = part * (kPart / kOfBlock) + at / kOfBlock;
-      raw.v[j] = b < n_blocks ? *reinterpret_cast<const uint4*>(in_cache(args.cache.v, b) + at % kOfBlock) : uint4{};
-    }
-  }
-  static __device__ __forceinline__ void widen(const uint4& raw, float* to) {
-    Stored values[kValues];
-    memcpy(values, &raw, sizeof raw);
-#pragma unroll
-    for (std::uint32_t i = 0; i < kValues; i += 4)
-      *reinterpret_cast<float4*>(to + i) =
-          make_float4(widened(values[i]), widened(values[i + 1]), widened(values[i + 2]), widened(values[i + 3]));
-  }
-  __device__ __forceinline__ void put_k(const Raw& raw) const {
-    constexpr std::uint32_t kOfBlock = kPartDims * kKvBlockPositions;
-#pragma unroll
-    for (std::uint32_t j = 0; j < kLoads; ++j) {
-      const std::uint32_t at = (threadIdx.x + j * kThreads) * kValues, in_block = at % kOfBlock;
-      widen(raw.v[j], s.part + in_block / kKvBlockPositions * kKeys + at / kOfBlock * kKvBlockPositions +
-                          in_block % kKvBlockPositions);
-    }
-  }
-  __device__ __forceinline__ void put_v(const Raw& raw) const {
-#pragma unroll
-    for (std::uint32_t j = 0; j < kLoads; ++j) widen(raw.v[j], s.part + (threadIdx.x + j * kThreads) * kValues);
+    return (kv_head << shared_by_log2) + (q & ((1u << shared_by_log2) - 1));
   }
 
   // Queries, transposed. Those behind the tile's last row are zeros.
   __device__ __forceinline__ void load_queries() const {
-    for (std::uint32_t i = threadIdx.x; i < kQueries * kDim / 4; i += kThreads) {
-      const std::uint32_t q = i % kQueries, d = i / kQueries * 4;
-      float4 v{};
-      if (row_of(q) < end_row)
-        v = *reinterpret_cast<const float4*>(args.q + row_of(q) * args.q_stride + std::size_t{head_of(q)} * kDim + d);
-      s.p[d * kQueries + q] = v.x;
-      s.p[(d + 1) * kQueries + q] = v.y;
-      s.p[(d + 2) * kQueries + q] = v.z;
-      s.p[(d + 3) * kQueries + q] = v.w;
+    const Me me = Me::now();
+    const std::uint32_t q = me.number % kQueries, row = row_of(q);
+    const float* from = args.q + row * args.q_stride + std::size_t{head_of(q)} * kDim;
+#pragma unroll 8
+    for (std::uint32_t d = me.number / kQueries * 4; d < kDim; d += kThreads / kQueries * 4) {
+      const Four v = row < end_row ? load_four(from + d) : Four{};
+#pragma unroll
+      for (std::uint32_t i = 0; i < 4; ++i) s.p[(d + i) * kQueries + q] = v.v[i];
     }
   }
 
-  // Keys of each query, of rows [begin, end) alone, and the split's blocks.
-  __device__ __forceinline__ void look_at(std::uint32_t split, std::uint32_t begin, std::uint32_t end) const {
-    if (threadIdx.x < kQueries) {
-      const std::uint32_t row = row_of(threadIdx.x);
-      s.n_keys[threadIdx.x] = row >= begin && row < end ? keys_in_split(args, row, split * kKeys) : 0;
-    } else if (threadIdx.x < kQueries + kSplitBlocks) {
-      const std::uint32_t i = threadIdx.x - kQueries, at = split * kSplitBlocks + i;
-      s.blocks[i] = at < args.cache.table_stride
-                        ? args.cache.block_tables[std::size_t{args.streams[begin]} * args.cache.table_stride + at]
-                        : 0;
-    }
-    __syncthreads();
+  // Places of the blocks of a split of the stream of row `begin`; instead of one behind the first `n_blocks` of the
+  // stream, the last of these: its keys take no part.
+  __device__ __forceinline__ void look_up(std::uint32_t split, std::uint32_t begin, std::uint32_t n_blocks) const {
+    const Me me = Me::now();
+    if (me.number < kQueries || me.number >= kQueries + kSplitBlocks) return;
+    const std::uint32_t i = me.number - kQueries, at = min(split * kSplitBlocks + i, n_blocks - 1);
+    const std::uint32_t block =
+        args.cache.block_tables[std::size_t{args.streams[begin]} * args.cache.table_stride + at];
+    s.blocks[split % 2][i] = block * args.cache.n_kv_heads + kv_head;
+  }
+  // Keys of each query, of rows [begin, end) alone.
+  __device__ __forceinline__ void count_keys(std::uint32_t split, std::uint32_t begin, std::uint32_t end) const {
+    const Me me = Me::now();
+    if (me.number >= kQueries) return;
+    const std::uint32_t row = row_of(me.number);
+    s.n_keys[me.number] = row >= begin && row < end ? keys_in_split(args, row, split * kKeys) : 0;
   }
   struct Extent {
     std::uint32_t least, most;  // keys of a query that has any
   };
   __device__ __forceinline__ Extent extent() const {
-    const std::uint32_t a = s.n_keys[lane()], b = s.n_keys[lane() + 32];
+    const Me me = Me::now();
+    const std::uint32_t a = s.n_keys[me.lane()], b = s.n_keys[me.lane() + 32];
     const std::uint32_t least = min(a == 0 ? kKeys : a, b == 0 ? kKeys : b);
     return {__reduce_min_sync(~0u, least), __reduce_max_sync(~0u, max(a, b))};
   }
 
-  // A part of the chains of this thread's scores.
-  __device__ __forceinline__ void dot(std::uint32_t part, float (&score)[8][8]) const {
-    const float* const q = s.p + part * kPartDims * kQueries + own_query();
-    const float* const k = s.part + own_key();
-#pragma unroll 4
-    for (int d = 0; d < static_cast<int>(kPartDims); ++d) {
-      const Eight qd = load_eight(q + d * static_cast<int>(kQueries), 16);
-      const Eight kd = load_eight(k + d * static_cast<int>(kKeys), 32);
+  // A part of the chains of this thread's scores. What is read lies two groups of 32 instructions ahead.
+  __device__ __forceinline__ void dot(std::uint32_t part, const float* k_part, std::uint32_t n_keys,
+                                      Scores& score) const {
+    const Me me = Me::now();
+    if (me.warp() * kWarpKeys >= n_keys) return;
+    const float* q = s.p + part * kPartDims * kQueries + me.lane() % 4 * 4;
+    const float* k = k_part + me.own_key();
+    Four qd[4] = {load_four(q), load_four(q + kQueryFours)};
+    Groups<2> kd = load_groups<2>(k, kKeyFours);
+#pragma unroll 1
+    for (std::uint32_t d = 0; d < kPartDims; d += kDimsAtOnce) {
+      const std::uint32_t step = d + kDimsAtOnce < kPartDims ? kDimsAtOnce : 0;  // what lies behind is not read
+      const float* const next_q = q + step * kQueries;
+      const float* const next_k = k + step * kKeys;
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+      for (std::uint32_t i = 1; i <= kDimsAtOnce; ++i) {
+        const bool ends = i == kDimsAtOnce;
+        const float* const after = ends ? next_q : q + i * kQueries;
+        Groups<2> next_kd;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) score[i][j] = fused(kd.v[j], qd.v[i], score[i][j]);
+        for (std::uint32_t group = 0; group < 4; ++group) {
+          const std::uint32_t ahead = (group + 2) % 4;
+          qd[ahead] = load_four((group < 2 ? q + (i - 1) * kQueries : after) + ahead * kQueryFours);
+          if (group == 1) next_kd = load_groups<2>(ends ? next_k : k + i * kKeys, kKeyFours);
+          add_group(kd, qd[group], group, score);
+        }
+        kd = next_kd;
+      }
+      q = next_q;
+      k = next_k;
     }
   }
+  static __device__ __forceinline__ void add_group(const Groups<2>& keys, const Four& queries, std::uint32_t group,
+                                                   Scores& score) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 8; ++j) score[4 * group + i][j] = fused(keys.v[j], queries.v[i], score[4 * group + i][j]);
+  }
 
-  // Scores become p in shared memory, in place of the queries.
-  __device__ __forceinline__ void weigh(float (&score)[8][8]) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t n_keys = s.n_keys[query(i)];
-      float most = -__int_as_float(0x7f800000);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        score[i][j] = score[i][j] * args.scale;
-        most = fmaxf(most, key(j) < n_keys ? score[i][j] : -__int_as_float(0x7f800000));
-      }
-#pragma unroll
-      for (int apart = 4; apart < 32; apart *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, apart));
-      if (lane() < 4) s.maxima[warp() / 2][query(i)] = most;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t q = query(i), n_keys = s.n_keys[q];
-      const float max = fmaxf(fmaxf(s.maxima[0][q], s.maxima[1][q]), fmaxf(s.maxima[2][q], s.maxima[3][q]));
-      if (threadIdx.x / 64 == 0 && lane() < 4) s.split_max[q] = max;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float weight = exp_exact(score[i][j] - max);
-        score[i][j] = key(j) < n_keys ? weight : 0.0f;
-      }
-    }
+  // Scores to shared memory, in place of the queries.
+  __device__ __forceinline__ void put_scores(std::uint32_t n_keys, const Scores& score) const {
+    const Me me = Me::now();
+    if (me.warp() * kWarpKeys >= n_keys) return;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<float4*>(s.p + key(j) * kPStride + own_query() + 16 * half) =
-            make_float4(score[4 * half][j], score[4 * half + 1][j], score[4 * half + 2][j], score[4 * half + 3][j]);
+      for (int i = 0; i < 16; i += 4)
+        *reinterpret_cast<float4*>(s.p + me.key(j) * kQueries + (me.query(i) ^ turned(me.key(j)))) =
+            make_float4(score[i][j] * args.scale, score[i + 1][j] * args.scale, score[i + 2][j] * args.scale,
+                        score[i + 3][j] * args.scale);
   }
 
-  // Sums of p in 16 lanes; then a thread to a query merges the split's max and sum into those so far.
-  __device__ __forceinline__ void add_weights() const {
+  // f(place of a score, number of its lane) for this thread's keys of [first, end), multiples of 16; of a query that
+  // has n_keys. kMasked: keys behind these are passed over.
+  template <bool kMasked, class F>
+  __device__ __forceinline__ void for_keys(const Me& me, std::uint32_t first, std::uint32_t end, std::uint32_t n_keys,
+                                           F f) const {
+    float* const own = s.p + me.weighed_half() * kQueries + (me.weighed_query() ^ turned(me.weighed_half()));
+#pragma unroll 1
+    for (; first < end; first += kLanes)
 #pragma unroll
-    for (std::uint32_t q = threadIdx.x / kLanes; q < kQueries; q += kThreads / kLanes) {
-      const std::uint32_t n_keys = s.n_keys[q];
-      float sum = 0.0f;
-#pragma unroll 4
-      for (std::uint32_t k = threadIdx.x % kLanes; k < n_keys; k += kLanes) sum = sum + s.p[k * kPStride + q];
-      sum = sum_of_lanes(sum);
-      if (threadIdx.x % kLanes == 0) s.split_sum[q] = sum;
-    }
+      for (std::uint32_t i = 0; i < kLanes / 2; ++i) {
+        const std::uint32_t of_lanes = i % 4 + i / 4 * 8;
+        if (!kMasked || first + me.weighed_half() + of_lanes < n_keys) f(own[(first + of_lanes) * kQueries], i);
+      }
   }
-  __device__ __forceinline__ void merge_weights(std::uint32_t split) const {
-    if (threadIdx.x >= kQueries) return;
-    const std::uint32_t q = threadIdx.x;
-    if (s.n_keys[q] == 0) {
+  template <class F>
+  __device__ __forceinline__ void for_keys(const Me& me, const Extent& keys, std::uint32_t n_keys, F f) const {
+    const std::uint32_t all = keys.least / kLanes * kLanes;
+    for_keys<false>(me, 0, all, n_keys, f);
+    for_keys<true>(me, all, keys.most, n_keys, f);
+  }
+  // Scores become p. Then the query's max and sum are merged with those of the splits before.
+  __device__ __forceinline__ void weigh(std::uint32_t split, const Extent& keys) const {
+    const Me me = Me::now();
+    const std::uint32_t q = me.weighed_query(), n_keys = s.n_keys[q];
+    float max = -std::numeric_limits<float>::infinity();
+    for_keys(me, keys, n_keys, [&](const float& score, std::uint32_t) { max = fmaxf(max, score); });
+    max = fmaxf(max, __shfl_xor_sync(~0u, max, kLanes));
+    float lanes[kLanes / 2] = {};
+    for_keys(me, keys, n_keys, [&](float& score, std::uint32_t i) {
+      score = exp_at_most_zero(score - max);
+      lanes[i] = lanes[i] + score;
+    });
+    float sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float both = lanes[i] + lanes[i + 4];
+      sums[i] = both + __shfl_xor_sync(~0u, both, kLanes);
+    }
+    const float sum = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+    if (me.lane() < kLanes) merge_weights(split, q, n_keys, max, sum);
+  }
+  __device__ __forceinline__ void merge_weights(std::uint32_t split, std::uint32_t q, std::uint32_t n_keys, float max,
+                                                float sum) const {
+    if (n_keys == 0) {
       s.before[q] = kNothing;
     } else if (!whole || split == 0) {  // every row has keys in the first
-      s.max[q] = s.split_max[q];
-      s.sum[q] = s.split_sum[q];
+      s.max[q] = max;
+      s.sum[q] = sum;
       s.before[q] = kFirst;
     } else {
       Merged state{s.max[q], s.sum[q]};
-      const Merged::Factors by = state.add(s.split_max[q], s.split_sum[q]);
+      const Merged::Factors by = state.add(max, sum);
       s.max[q] = state.max;
       s.sum[q] = state.sum;
       s.before[q] = by.before;
@@ -226,105 +202,156 @@ struct Prompt {
     }
   }
 
-  // Keys [begin, end) of V's part at hand, which starts at key `first`. kMasked: some query has fewer.
-  template <bool kMasked>
-  __device__ __forceinline__ void add_values(std::uint32_t first, std::uint32_t begin, std::uint32_t end,
-                                             float (&o)[8][kOwnDims]) const {
-    std::uint32_t n_keys[8];
-    if constexpr (kMasked)
+  struct Key {  // what one key brings to the values
+    Groups<2> weights;
+    Groups<kOwnDims / 4> values;
+  };
+  // Where this thread's weights of a key and of those of its four lie: the first four queries, the others; and values.
+  struct KeyPlace {
+    const float *first, *other, *values;
+    __device__ __forceinline__ Key load(std::uint32_t further) const {
+      Key key;
+      const Four a = load_four(first + further * kQueries), b = load_four(other + further * kQueries);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) n_keys[i] = s.n_keys[query(i)];
-    const float* const p = s.p + own_query();
-    const float* const v = s.part + own_dim();
-#pragma unroll(kMasked ? 1 : 8)
-    for (int k = static_cast<int>(begin); k < static_cast<int>(end); ++k) {
-      const Eight weights = load_eight(p + k * static_cast<int>(kPStride), 16);
-      float values[kOwnDims];
-      if constexpr (kOwnDims == 4) {
-        const float4 four =
-            *reinterpret_cast<const float4*>(v + (k - static_cast<int>(first)) * static_cast<int>(kDim));
-        values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
-      } else {
-        const float2 two = *reinterpret_cast<const float2*>(v + (k - static_cast<int>(first)) * static_cast<int>(kDim));
-        values[0] = two.x, values[1] = two.y;
+      for (int i = 0; i < 4; ++i) key.weights.v[i] = a.v[i], key.weights.v[4 + i] = b.v[i];
+      key.values = load_groups<kOwnDims / 4>(values + further * kDim, kKeyFours);
+      return key;
+    }
+    // n keys further; four on, the halves of queries change places.
+    __device__ __forceinline__ KeyPlace four_on(std::uint32_t n) const {
+      return {other + n * kQueries, first + n * kQueries, values + n * kDim};
+    }
+  };
+  static __device__ __forceinline__ void add_key(const Key& key, int q, Values& o) {
+#pragma unroll
+    for (std::uint32_t d = 0; d < kOwnDims; ++d) o[q][d] = fused(key.weights.v[q], key.values.v[d], o[q][d]);
+  }
+  // Keys [first, last) of the split, which V's part at hand begins with; those before `all` are every query's.
+  __device__ __forceinline__ void add_values(const float* part, std::uint32_t first, std::uint32_t all,
+                                             std::uint32_t last, Values& o) const {
+    const Me me = Me::now();
+    const float* const p = s.p + first * kQueries + me.value_query(0);
+    KeyPlace place{p, p + kQueryFours, part + own_dim(me)};
+    std::uint32_t k = first;
+    if (k + kKeysAtOnce <= all) {
+      Key key = place.load(0);
+#pragma unroll 1
+      for (; k + kKeysAtOnce <= all; k += kKeysAtOnce) {
+        const KeyPlace next_place = place.four_on(k + 2 * kKeysAtOnce <= all ? kKeysAtOnce : 0);  // none: any
+#pragma unroll
+        for (std::uint32_t i = 1; i <= kKeysAtOnce; ++i) {
+          const Key next = i < kKeysAtOnce ? place.load(i) : next_place.load(0);
+#pragma unroll
+          for (int q = 0; q < 8; ++q) add_key(key, q, o);
+          key = next;
+        }
+        place = next_place;
       }
+    }
+#pragma unroll 1
+    for (; k < last; ++k) {
+      const float* const weights = s.p + k * kQueries + me.value_query(0);
+      const KeyPlace one{weights + turned(k), weights + (kQueryFours - turned(k)),
+                         part + (k - first) * kDim + own_dim(me)};
+      const Key key = one.load(0);
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (!kMasked || static_cast<std::uint32_t>(k) < n_keys[i])
-#pragma unroll
-          for (std::uint32_t d = 0; d < kOwnDims; ++d) o[i][d] = fused(weights.v[i], values[d], o[i][d]);
+      for (int q = 0; q < 8; ++q)
+        if (k < s.n_keys[me.value_query(q)]) add_key(key, q, o);
     }
   }
 
-  // The split's values into what lies in the scratch.
-  __device__ __forceinline__ void merge_values(std::uint32_t split, const float (&o)[8][kOwnDims]) const {
+  // What the splits before have left in the scratch, and what this one makes of it. Queries that have no row read
+  // another's.
+  __device__ __forceinline__ float* result_of(std::uint32_t q, std::uint32_t split) const {
+    return partial(args, n_splits, min(row_of(q), end_row - 1), head_of(q), whole ? 0 : split);
+  }
+  static __device__ __forceinline__ std::uint32_t dim(const Me& me, std::uint32_t d) {
+    return own_dim(me) + d % 4 + d / 4 * kKeyFours;
+  }
+  __device__ __forceinline__ void load_results(Values& so_far) const {
+    const Me me = Me::now();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t q = query(i);
-      const float before = s.before[q];
-      if (before == kNothing) continue;
-      float* const to = partial(args, n_splits, row_of(q), head_of(q), whole ? 0 : split);
+      const float* const from = result_of(me.value_query(i), 0);
 #pragma unroll
       for (std::uint32_t d = 0; d < kOwnDims; d += 2) {
-        auto* const pair = reinterpret_cast<float2*>(to + own_dim() + d);
-        float2 result = make_float2(o[i][d], o[i][d + 1]);
-        if (before != kFirst) {
-          const Merged::Factors by{before, s.other[q]};
-          const float2 so_far = *pair;
-          result = make_float2(Merged::merge(so_far.x, result.x, by), Merged::merge(so_far.y, result.y, by));
-        }
-        *pair = result;
+        const float2 pair = *reinterpret_cast<const float2*>(from + dim(me, d));
+        so_far[i][d] = pair.x;
+        so_far[i][d + 1] = pair.y;
       }
-      if (own_dim() == 0) {
+    }
+  }
+  __device__ __forceinline__ void store_results(std::uint32_t split, const Values& so_far, const Values& o) const {
+    const Me me = Me::now();
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t q = me.value_query(i);
+      const float before = s.before[q];
+      if (before == kNothing) continue;
+      const Merged::Factors by{before, s.other[q]};
+      float* const to = result_of(q, split);
+#pragma unroll
+      for (std::uint32_t d = 0; d < kOwnDims; d += 2) {
+        const float2 merged =
+            make_float2(Merged::merge(so_far[i][d], o[i][d], by), Merged::merge(so_far[i][d + 1], o[i][d + 1], by));
+        *reinterpret_cast<float2*>(to + dim(me, d)) = before == kFirst ? make_float2(o[i][d], o[i][d + 1]) : merged;
+      }
+      if (own_dim(me) == 0) {
         to[kDim] = s.max[q];
         to[kDim + 1] = s.sum[q];
       }
     }
   }
 
-  // One split for rows [begin, end) of one stream.
-  __device__ __forceinline__ void run(std::uint32_t split, std::uint32_t begin, std::uint32_t end) const {
-    look_at(split, begin, end);
-    const Extent keys = extent();
-    if (keys.most == 0) {
-      __syncthreads();
-      return;
-    }
-    const std::uint32_t n_blocks = (keys.most + kKvBlockPositions - 1) / kKvBlockPositions;
-    const bool has_keys = warp() / 2 * 64 < keys.most;
-    Raw raw;
-    fetch_k(0, n_blocks, raw);
-    load_queries();
-    {
-      float score[8][8] = {};
-      for (std::uint32_t part = 0; part < kDim / kPartDims; ++part) {
-        put_k(raw);
-        __syncthreads();
-        if (part + 1 < kDim / kPartDims) {
-          fetch_k(part + 1, n_blocks, raw);
-        } else {
-          fetch_v(0, n_blocks, raw);
-        }
-        if (has_keys) dot(part, score);
-        __syncthreads();
-      }
-      weigh(score);
-    }
-    float o[8][kOwnDims] = {};
-    for (std::uint32_t first = 0; first < keys.most; first += kPartKeys) {
-      put_v(raw);
-      __syncthreads();
-      const std::uint32_t next = first + kPartKeys;
-      if (next < keys.most) fetch_v(next / kPartKeys, n_blocks, raw);
-      if (first == 0) add_weights();
-      const std::uint32_t last = min(next, keys.most), all = max(first, min(keys.least, last));
-      add_values<false>(first, first, all, o);
-      if (all < last) add_values<true>(first, all, last, o);
-      __syncthreads();
-    }
-    merge_weights(split);
+  // Splits [split, end_split) for rows [begin, end) of one stream, which have `most` keys at most in all.
+  __device__ __forceinline__ void run(std::uint32_t split, std::uint32_t end_split, std::uint32_t begin,
+                                      std::uint32_t end, std::uint32_t most) const {
+    const std::uint32_t n_blocks = (most + kKvBlockPositions - 1) / kKvBlockPositions;
+    std::uint32_t at = 0;  // of the two parts: the next to be used
+    const Parts parts{args.cache, s.blocks};
+    typename Parts::Raw raw;
+    look_up(split, begin, n_blocks);
     __syncthreads();
-    merge_values(split, o);
+    parts.fetch_k(split, 0, raw);
+    Parts::put_k(raw, s.part[0]);
+    for (; split < end_split; ++split) {
+      count_keys(split, begin, end);
+      if (split + 1 < end_split) look_up(split + 1, begin, n_blocks);
+      load_queries();
+      Extent keys;
+      {
+        Scores score = {};
+#pragma unroll 1
+        for (std::uint32_t part = 0; part < kKParts; ++part, at ^= 1) {
+          __syncthreads();
+          if (part == 0) keys = extent();
+          const bool next_is_k = part + 1 < kKParts;
+          next_is_k ? parts.fetch_k(split, part + 1, raw) : parts.fetch_v(split, 0, raw);
+          dot(part, s.part[at], keys.most, score);
+          next_is_k ? Parts::put_k(raw, s.part[at ^ 1]) : Parts::put_v(raw, s.part[at ^ 1]);
+        }
+        __syncthreads();
+        put_scores(keys.most, score);
+      }
+      __syncthreads();
+      weigh(split, keys);
+      Values o = {};
+#pragma unroll 1
+      for (std::uint32_t first = 0; first < keys.most; first += kPartKeys, at ^= 1) {
+        __syncthreads();
+        const std::uint32_t next = first + kPartKeys, last = min(next, keys.most);
+        const bool next_is_v = next < keys.most, next_is_k = !next_is_v && split + 1 < end_split;
+        if (next_is_v) parts.fetch_v(split, next / kPartKeys, raw);
+        if (next_is_k) parts.fetch_k(split + 1, 0, raw);
+        add_values(s.part[at], first, min(keys.least, last), last, o);
+        if (next_is_v) Parts::put_v(raw, s.part[at ^ 1]);
+        if (next_is_k) Parts::put_k(raw, s.part[at ^ 1]);
+      }
+      Values so_far;
+      if (whole && split > 0) load_results(so_far);
+      __syncthreads();
+      store_results(split, so_far, o);
+    }
   }
 
   // All rows of the tile, by streams.
@@ -332,19 +359,18 @@ struct Prompt {
     for (std::uint32_t begin = first_row; begin < end_row;) {
       std::uint32_t end = begin + 1, most = args.n_keys[begin];
       for (; end < end_row && args.streams[end] == args.streams[begin]; ++end) most = max(most, args.n_keys[end]);
-      if (whole) {
-        for (std::uint32_t split = 0; split * kKeys < most; ++split) run(split, begin, end);
-      } else {
-        run(blockIdx.y, begin, end);
-      }
+      const std::uint32_t splits = (most + kKeys - 1) / kKeys;
+      const std::uint32_t first = whole ? 0 : blockIdx.y, last = whole ? splits : min(splits, blockIdx.y + 1);
+      if (first < last) run(first, last, begin, end, most);
       begin = end;
+      __syncthreads();
     }
   }
 };
 
 // Grid: (KV heads * tiles of rows, splits or 1). The last rows have most keys, so they begin.
 template <class Stored, std::uint32_t kDim>
-__global__ void __launch_bounds__(kThreads, sizeof(Stored) == 2 ? 2 : 1)
+__global__ void __launch_bounds__(kThreads, 2)
     attend_prompt(const AttentionArgs args, std::uint32_t tile_rows, bool whole) {
   extern __shared__ __align__(16) std::uint8_t memory[];
   let_next_begin();
@@ -354,7 +380,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Stored) == 2 ? 2 : 1)
   const Prompt<Stored, kDim> prompt{args,
                                     *reinterpret_cast<Shared*>(memory),
                                     blockIdx.x % n_kv_heads,
-                                    args.n_heads / n_kv_heads,
+                                    static_cast<std::uint32_t>(31 - __clz(static_cast<int>(args.n_heads / n_kv_heads))),
                                     first_row,
                                     min(args.n_rows, first_row + tile_rows),
                                     gridDim.y,

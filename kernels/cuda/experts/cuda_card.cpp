@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/units.h"
+#include "kernels/cuda/device/read_rate.h"
 #include "kernels/cuda/expert_gemv/plan.h"
 #include "kernels/cuda/experts/executor.h"
 #include "kernels/cuda/experts/multiplier.h"
@@ -19,6 +20,9 @@ namespace {
 constexpr double kDefaultShare = 0.9;
 // Of memory that is the host's as well, which has experts and a cache of its own to hold.
 constexpr double kDefaultShareOfHostMemory = 0.5;
+
+// Enough that a card's caches hold little of it, and read in a millisecond.
+constexpr std::uint64_t kReadAtOnce = std::uint64_t{4} << 30;
 
 WorkspaceBytes workspace_of(const CardFacts& facts) {
   return {card_workspace_bytes(facts.budget_bytes) / Card::kAlignment * Card::kAlignment,
@@ -60,6 +64,10 @@ Status CudaCard::take_memory() {
   TERRACE_ASSIGN_OR_RETURN(std::byte* const slabs, card_->take(rest, "slabs"));
   slab_memory_ = {slabs, rest};
   return {};
+}
+
+Result<double> CudaCard::read_rate() const {
+  return measure_read_rate(*card_, slab_memory_.first(std::min<std::uint64_t>(slab_memory_.size(), kReadAtOnce)));
 }
 
 Status CudaCard::check(const ExpertShape& shape) const {

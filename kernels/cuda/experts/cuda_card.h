@@ -17,6 +17,7 @@ class CudaCard final : public ExpertCard {
 
   const CardFacts& facts() const override { return facts_; }
   std::span<std::byte> slab_memory() const override { return slab_memory_; }
+  Result<double> read_rate() const override;
   Status check(const ExpertShape& shape) const override;
   Status check(const CardProduct& product) const override;
   Result<std::unique_ptr<CardExecutor>> make_executor() override;

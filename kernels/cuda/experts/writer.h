@@ -1,7 +1,9 @@
-// Host memory to card memory through two pinned buffers: while one is copied by the card the other is filled.
+// Host memory, or a file, to card memory through a ring of pinned pieces: while some are on their way others are
+// filled.
 #pragma once
 
-#include <array>
+#include <memory>
+#include <vector>
 
 #include "kernels/card/expert_card.h"
 #include "kernels/cuda/device/card.h"
@@ -13,20 +15,20 @@ class CudaWriter final : public CardWriter {
   // `card` outlives the writer.
   static Result<std::unique_ptr<CudaWriter>> make(const Card& card);
   ~CudaWriter() override;
-  Status write(std::byte* to, std::span<const std::byte> data) override;
+  using CardWriter::queue;
+  Status queue(std::byte* to, std::uint64_t bytes, Fill fill) override;
+  Status finish() override;
 
  private:
-  // Both stay in a core's cache: what is filled goes to the card without a trip through memory, whose rate is otherwise
-  // the limit of loading from the page cache.
-  static constexpr std::size_t kBufferBytes = std::size_t{512} << 10;
-  struct Buffer {
-    PinnedBuffer memory;
-    Event free;  // its last copy is done
-  };
-  CudaWriter(Stream stream, std::array<Buffer, 2> buffers);
+  // One is filled while the other is copied. More gain nothing where several writers work side by side, and pinning
+  // takes its time.
+  static constexpr std::size_t kPieces = 2;
+  CudaWriter(Stream stream, PinnedBuffer memory, std::vector<Event> copied);
 
   Stream stream_;
-  std::array<Buffer, 2> buffers_;
+  PinnedBuffer memory_;        // [kPieces]
+  std::vector<Event> copied_;  // [kPieces] the piece's last copy is done
+  std::size_t next_ = 0;       // piece, counted on and on
 };
 
 }  // namespace terrace::kernels::cuda

@@ -49,9 +49,9 @@ ResidualArgs CudaTrunk::norm_args(std::uint32_t layer, Pending pending, CardFail
   args.n = model_.d_model;
   if (pending == Pending::kAttention) args.delta = step<float>(at_.delta);
   const bool beside_legs = pending == Pending::kLegs || pending == Pending::kLegsAndExperts;
-  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts)
+  if (pending == Pending::kExperts || pending == Pending::kLegsAndExperts || pending == Pending::kSumsAndExperts)
     args.experts = {step<float>(at_.out), step<std::int32_t>(at_.slots), step<float>(at_.weights), model_.top_k};
-  if (pending == Pending::kSums) args.sums = step<std::int64_t>(at_.sums);
+  if (pending == Pending::kSums || pending == Pending::kSumsAndExperts) args.sums = step<std::int64_t>(at_.sums);
   if (beside_legs) {
     args.sums = reinterpret_cast<const std::int64_t*>(pinned_.sums.data());
     args.sums_flag = {flag(from, Flag::kSums), step<std::uint32_t>(at_.step)};
@@ -105,35 +105,35 @@ Status CudaTrunk::project(std::uint32_t layer) {
                                            product(model.v, weights.v, at_.v)});
 }
 
-Status CudaTrunk::attend(std::uint32_t layer) {
+HeadsArgs CudaTrunk::heads_args(std::uint32_t layer) const {
   const CardTrunkLayer& model = model_.layers[layer];
   const TrunkWeights::Layer& weights = weights_.layers[layer];
-  const KvCache cache = cache_of(layer);
-  HeadsArgs heads;
-  heads.q = step<float>(at_.q);
-  heads.k = step<float>(at_.k);
-  heads.v = step<float>(at_.v);
-  heads.n_rows = size_.n_rows;
-  heads.n_heads = model_.n_heads;
-  if (model.q_norm != nullptr) heads.q_norm = weight<float>(weights.q_norm);
-  if (model.k_norm != nullptr) heads.k_norm = weight<float>(weights.k_norm);
-  heads.eps = model_.attention_norm_eps;
-  heads.n_rot = model_.n_rot;
-  heads.cosines = step<float>(at_.cosines);
-  heads.sines = step<float>(at_.sines);
-  heads.pairing = model_.pairing;
-  heads.cache = cache;
-  heads.streams = step<std::uint32_t>(at_.tables);
-  heads.positions = step<std::uint32_t>(at_.positions);
-  heads.queries_code = code(layer, CardFailure::kQueries);
-  heads.keys_code = code(layer, CardFailure::kKeys);
-  heads.values_code = code(layer, CardFailure::kValues);
-  heads.failures = step<std::uint32_t>(at_.failures);
-  TERRACE_RETURN_IF_ERROR(finish_heads(stream_, heads));
+  HeadsArgs args;
+  args.q = step<float>(at_.q);
+  args.k = step<float>(at_.k);
+  args.v = step<float>(at_.v);
+  args.n_rows = size_.n_rows;
+  args.n_heads = model_.n_heads;
+  if (model.q_norm != nullptr) args.q_norm = weight<float>(weights.q_norm);
+  if (model.k_norm != nullptr) args.k_norm = weight<float>(weights.k_norm);
+  args.eps = model_.attention_norm_eps;
+  args.n_rot = model_.n_rot;
+  args.cosines = step<float>(at_.cosines);
+  args.sines = step<float>(at_.sines);
+  args.pairing = model_.pairing;
+  args.cache = cache_of(layer);
+  args.streams = step<std::uint32_t>(at_.tables);
+  args.positions = step<std::uint32_t>(at_.positions);
+  args.queries_code = code(layer, CardFailure::kQueries);
+  args.keys_code = code(layer, CardFailure::kKeys);
+  args.values_code = code(layer, CardFailure::kValues);
+  args.failures = step<std::uint32_t>(at_.failures);
+  return args;
+}
 
-  const std::uint32_t o_stride = card_row_bytes(model.output.type, model.output.cols);
+AttentionArgs CudaTrunk::attention_args(const HeadsArgs& heads) const {
   AttentionArgs args;
-  args.cache = cache;
+  args.cache = heads.cache;
   args.q = heads.q;
   args.q_stride = std::size_t{model_.n_heads} * model_.key_dim;
   args.streams = heads.streams;
@@ -145,12 +145,25 @@ Status CudaTrunk::attend(std::uint32_t layer) {
   args.scale = model_.score_scale;
   args.scratch = step<float>(at_.partials);
   args.scratch_bytes = at_.partials_bytes;
+  return args;
+}
+
+Status CudaTrunk::attend(std::uint32_t layer) {
+  const HostMatrix& output = model_.layers[layer].output;
+  const std::uint32_t stride = card_row_bytes(output.type, output.cols);
+  const HeadsArgs heads = heads_args(layer);
   AttentionRows rows;
-  rows.out = {gemv_activation(model.output.type), step<std::byte>(at_.o), o_stride};
+  rows.out = {gemv_activation(output.type), step<std::byte>(at_.o), stride};
   rows.code = code(layer, CardFailure::kAttention);
   rows.failures = heads.failures;
-  TERRACE_RETURN_IF_ERROR(kernels::cuda::attend(stream_, args, rows));
-  return multiply(model.output, weights.output, {step<std::byte>(at_.o), o_stride}, size_.n_rows,
+  const HeadsAndAttentionArgs both{heads, attention_args(heads), rows};
+  if (has_heads_and_attention(stream_, both)) {
+    TERRACE_RETURN_IF_ERROR(heads_and_attention(stream_, both));
+  } else {
+    TERRACE_RETURN_IF_ERROR(finish_heads(stream_, heads));
+    TERRACE_RETURN_IF_ERROR(kernels::cuda::attend(stream_, both.attention, rows));
+  }
+  return multiply(output, weights_.layers[layer].output, {step<std::byte>(at_.o), stride}, size_.n_rows,
                   step<float>(at_.delta));
 }
 

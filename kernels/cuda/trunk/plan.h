@@ -36,8 +36,9 @@ struct TrunkCache {
 };
 TrunkCache lay_out_cache(const CardTrunkModel& model, const CardTrunkLimits& limits, std::uint64_t begin);
 
-// The values of one step: first what is copied to the card in one piece (pinned memory has the same layout), last what
-// tells of choices and failures, copied back in one piece.
+// The values of one step, or of a part of one, in two pieces. Its own: what goes to the card at once (pinned memory has
+// the same layout), what lasts from layer to layer, and last what tells of choices and failures, copied back at once.
+// And what a layer works in, which the parts of a step take in turn.
 struct StepLayout {
   std::uint64_t x = 0;                                  // f32 [n_rows, d_model]: the residual
   std::uint64_t cosines = 0, sines = 0;                 // f32 [n_rows, n_rot / 2]
@@ -45,7 +46,16 @@ struct StepLayout {
   std::uint64_t wanted = 0;                             // u32 [n_wanted]
   std::uint64_t blocks = 0;                             // u32 [n_tables, blocks of a context]
   std::uint64_t step = 0;                               // u32: the step's number, for flags
-  std::uint64_t in_bytes = 0;                           // up to here
+  std::uint64_t in_bytes = 0;                           // from x up to here
+
+  std::uint64_t slots = 0;     // with `out`, `weights`: what the card's experts gave
+  std::uint64_t out = 0;       // f32 [n_rows * top_k, d_model]
+  std::uint64_t sums = 0;      // i64 [n_rows, d_model]
+  std::uint64_t weights = 0;   // f32 [n_rows, top_k]
+  std::uint64_t failures = 0;  // u32 [n_rows], and greedy: all bytes 0xff before a step, up to ids
+  std::uint64_t greedy = 0;    // u64 [n_wanted]: keys of the largest logits
+  std::uint64_t ids = 0;       // u16 [n_layers, n_rows, top_k]
+  std::uint64_t own_end = 0;
 
   std::uint64_t h = 0;                      // f32 [n_rows, d_model]
   std::uint64_t rows_32 = 0, rows_256 = 0;  // card rows of h in the other classes
@@ -56,22 +66,30 @@ struct StepLayout {
   std::uint64_t delta = 0;    // f32 [n_rows, d_model]
   std::uint64_t choices = 0;  // f32 [n_rows, n_experts]
   std::uint64_t gate_up_groups = 0, down_groups = 0;
-  std::uint64_t x_rows = 0, slots = 0;
-  std::uint64_t gate_up = 0;   // f32 [2 * n_rows * top_k, ff]
-  std::uint64_t between = 0;   // card rows [n_rows * top_k] of any class
-  std::uint64_t out = 0;       // f32 [n_rows * top_k, d_model]
-  std::uint64_t sums = 0;      // i64 [n_rows, d_model]
-  std::uint64_t logits = 0;    // f32 [kHeadRows at most, vocabulary]
-  std::uint64_t weights = 0;   // f32 [n_rows, top_k]
-  std::uint64_t failures = 0;  // u32 [n_rows]
-  std::uint64_t ids = 0;       // u16 [n_layers, n_rows, top_k]
+  std::uint64_t x_rows = 0;
+  std::uint64_t gate_up = 0;  // f32 [2 * n_rows * top_k, ff]
+  std::uint64_t between = 0;  // card rows [n_rows * top_k] of any class
+  std::uint64_t logits = 0;   // f32 [kHeadRows at most, vocabulary]
   std::uint64_t end = 0;
 
-  std::uint64_t back_bytes() const { return end - failures; }
+  std::uint64_t back_bytes() const { return own_end - failures; }
 };
-StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limits, const CardStepSize& size);
-// The largest step.
-StepLayout lay_out_largest_step(const CardTrunkModel& model, const CardTrunkLimits& limits);
+// Where the two pieces begin.
+struct StepPlace {
+  std::uint64_t own = 0, shared = 0;
+};
+StepLayout lay_out_step(const CardTrunkModel& model, const CardTrunkLimits& limits, const CardStepSize& size,
+                        const StepPlace& place);
+
+// Room for the values of any step of the limits, however it is cut into parts.
+struct StepRoom {
+  std::uint64_t in = 0;      // what goes to the card
+  std::uint64_t back = 0;    // what comes back of choices and failures: from weights to own_end
+  std::uint64_t own = 0;     // of all parts together
+  std::uint64_t shared = 0;  // what a layer works in
+  std::uint64_t bytes() const { return own + shared; }
+};
+StepRoom room_for_steps(const CardTrunkModel& model, const CardTrunkLimits& limits);
 
 // All of it: weights, cache, the largest step.
 std::uint64_t trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& limits);
@@ -79,8 +97,8 @@ std::uint64_t trunk_bytes(const CardTrunkModel& model, const CardTrunkLimits& li
 // Pinned host memory of a trunk: four buffers.
 inline constexpr std::uint64_t kFlagBytes = 64;  // a line of the cache to a flag
 struct TrunkPinned {
-  std::uint64_t in = 0;  // StepLayout::in_bytes
-  // What comes back: weights, failures and choices of a step, then rows [max_rows, d_model], then logits.
+  std::uint64_t in = 0;  // StepRoom::in
+  // What comes back: weights, failures and choices of the parts, then rows [max_rows, d_model], then logits.
   std::uint64_t back = 0, back_rows = 0, back_logits = 0;
   std::uint64_t sums = 0;   // i64 [max_rows, d_model]
   std::uint64_t flags = 0;  // two a layer

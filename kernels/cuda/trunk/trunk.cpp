@@ -11,6 +11,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/expert_gemv/expert_gemv.h"
 #include "kernels/cuda/expert_gemv/plan.h"
+#include "kernels/cuda/greedy/greedy.h"
 #include "kernels/cuda/weights/card_rows.h"
 
 namespace terrace::kernels::cuda {
@@ -75,23 +76,35 @@ Result<std::unique_ptr<CudaTrunk>> CudaTrunk::make(const Card& card, CardWriter&
   TERRACE_ASSIGN_OR_RETURN(PinnedBuffer flags, card.make_pinned(at.flags));
   std::memset(flags.data(), 0, flags.size());
   Pinned pinned{std::move(in), std::move(back), std::move(sums), std::move(flags)};
+  std::vector<ToHost> to_host;
+  for (std::uint32_t part = 0; part < limits.max_parts; ++part) {
+    TERRACE_ASSIGN_OR_RETURN(Stream copies, card.make_stream());
+    TERRACE_ASSIGN_OR_RETURN(Event made, card.make_event());
+    TERRACE_ASSIGN_OR_RETURN(Event copied, card.make_event());
+    to_host.push_back({std::move(copies), std::move(made), std::move(copied)});
+  }
   std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(begin), std::move(end)},
-                                                 std::move(pinned), std::move(model), limits, memory));
+                                                 std::move(to_host), std::move(pinned), std::move(model), limits,
+                                                 memory));
   TERRACE_RETURN_IF_ERROR(trunk->upload(writer, on_progress));
   return trunk;
 }
 
-CudaTrunk::CudaTrunk(Stream stream, Events events, Pinned pinned, CardTrunkModel model, const CardTrunkLimits& limits,
-                     std::span<std::byte> memory)
+CudaTrunk::CudaTrunk(Stream stream, Events events, std::vector<ToHost> to_host, Pinned pinned, CardTrunkModel model,
+                     const CardTrunkLimits& limits, std::span<std::byte> memory)
     : stream_(std::move(stream)),
       events_(std::move(events)),
+      to_host_(std::move(to_host)),
       pinned_(std::move(pinned)),
       model_(std::move(model)),
       limits_(limits),
       memory_(memory),
       weights_(lay_out_weights(model_, 0)),
       cache_(lay_out_cache(model_, limits_, weights_.end)),
-      pinned_at_(lay_out_pinned(model_, limits_)) {
+      pinned_at_(lay_out_pinned(model_, limits_)),
+      room_(room_for_steps(model_, limits_)),
+      parts_(limits_.max_parts),
+      now_(parts_.data()) {
   const auto want = [this](TensorType type) { wants_[static_cast<std::size_t>(gemv_activation(type))] = true; };
   for (const CardTrunkLayer& layer : model_.layers)
     for (const TensorType type :
@@ -100,16 +113,13 @@ CudaTrunk::CudaTrunk(Stream stream, Events events, Pinned pinned, CardTrunkModel
 }
 
 // A step that failed may still run.
-CudaTrunk::~CudaTrunk() {
-  give_up();
-  (void)stream_.synchronize();
-}
+CudaTrunk::~CudaTrunk() { give_up(); }
 
 Status CudaTrunk::upload(CardWriter& writer, const LoadProgress& on_progress) {
   Status status;
   const auto write = [&](std::uint64_t at, const void* data, std::uint64_t bytes) {
     if (data == nullptr || !status.ok()) return;
-    status = writer.write(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
+    status = writer.queue(weight<std::byte>(at), {static_cast<const std::byte*>(data), bytes});
     if (on_progress) on_progress(at + bytes, weights_.slabs);
   };
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
@@ -127,19 +137,32 @@ Status CudaTrunk::upload(CardWriter& writer, const LoadProgress& on_progress) {
   }
   write(weights_.output_norm, model_.output_norm, model_.d_model * sizeof(float));
   write(weights_.head, model_.head.data, model_.head.bytes());
+  if (status.ok()) status = writer.finish();
   return status;
 }
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
 
-CardStepInput CudaTrunk::begin(const CardStepSize& size) {
+CardStepInput CudaTrunk::begin_part(const CardStepSize& size, std::uint32_t part) {
   TERRACE_CHECK(!is_started_, "a step begins before the started one has ended");
-  size_ = size;
-  if (is_replayed()) size_.most_keys = keys_of_graph(size.most_keys, limits_.context);
-  at_ = lay_out_step(model_, limits_, size_);
-  TERRACE_CHECK(cache_.end + at_.end <= memory_.size(), "a step larger than the limits");
+  TERRACE_CHECK(part < parts_.size(), "more parts than the limits");
+  StepPart& now = parts_[part];
+  now = {};
+  now.size = size;
+  if (part == 0 && starts(size)) now.size.most_keys = keys_of_graph(size.most_keys, limits_.context);
+  StepPlace place{0, room_.own};
+  if (part > 0) {
+    const StepPart& before = parts_[part - 1];
+    place.own = before.at.own_end;
+    now.in_at = before.in_at + before.at.in_bytes;
+    now.back_at = before.back_at + (before.at.own_end - before.at.weights);
+    now.first_row = before.first_row + before.size.n_rows;
+  }
+  now.at = lay_out_step(model_, limits_, now.size, place);
+  TERRACE_CHECK(now.at.own_end <= room_.own && now.at.end <= room_.bytes(), "a step larger than the limits");
+  use(part);
   const auto in = [&]<class T>(T*& pointer, std::uint64_t offset) {
-    pointer = reinterpret_cast<T*>(pinned_.in.data() + offset);
+    pointer = reinterpret_cast<T*>(pinned_.in.data() + now.in_at + (offset - at_.x));
   };
   CardStepInput input;
   in(input.x, at_.x);
@@ -154,15 +177,23 @@ CardStepInput CudaTrunk::begin(const CardStepSize& size) {
   return input;
 }
 
+// What follows is queued of this part.
+void CudaTrunk::use(std::uint32_t part) {
+  now_ = &parts_[part];
+  size_ = now_->size;
+  at_ = now_->at;
+}
+
 bool CudaTrunk::starts(const CardStepSize& size) const {
   return size.n_rows <= kMostReplayedRows && size.n_wanted <= kHeadRows;
 }
 
-Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums, FunctionRef<Status()> queue) {
-  if (!is_replayed()) return queue();
-  const ReplayKey key = {static_cast<std::uint32_t>(part),
+// Where what is captured lies: parts behind the first begin where those before them end, and are not.
+Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pending, FunctionRef<Status()> queue) {
+  if (!is_replayed() || now_ != parts_.data()) return queue();
+  const ReplayKey key = {static_cast<std::uint32_t>(piece),
                          layer,
-                         add_sums ? 1u : 0u,
+                         static_cast<std::uint32_t>(pending),
                          size_.n_rows,
                          size_.n_tables,
                          size_.n_wanted,
@@ -178,8 +209,8 @@ Status CudaTrunk::replay_or_queue(Part part, std::uint32_t layer, bool add_sums,
 }
 
 Status CudaTrunk::queue_input() {
-  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(step<std::byte>(0), pinned_.in.data(), at_.in_bytes));
-  return stream_.fill(step<std::byte>(at_.failures), 0xff, size_.n_rows * sizeof(std::uint32_t));
+  TERRACE_RETURN_IF_ERROR(stream_.copy_to_card(step<std::byte>(at_.x), pinned_.in.data() + now_->in_at, at_.in_bytes));
+  return stream_.fill(step<std::byte>(at_.failures), 0xff, at_.ids - at_.failures);
 }
 
 // What comes before the layer's second norm.
@@ -229,8 +260,15 @@ Status CudaTrunk::queue_logits(std::uint32_t first, std::uint32_t n) {
   TERRACE_RETURN_IF_ERROR(residual(stream_, normed));
   float* const logits = step<float>(at_.logits);
   TERRACE_RETURN_IF_ERROR(multiply(model_.head, weights_.head, x, n, logits));
-  TERRACE_RETURN_IF_ERROR(check_finite(
-      stream_, {logits, n, model_.vocabulary, normed.rows, code(n_layers, CardFailure::kLogits), normed.failures}));
+  GreedyArgs greedy;
+  greedy.logits = logits;
+  greedy.stride = greedy.n = model_.vocabulary;
+  greedy.n_rows = n;
+  greedy.best = step<GreedyKey>(at_.greedy) + first;
+  greedy.failures = normed.failures;
+  greedy.code = code(n_layers, CardFailure::kLogits);
+  greedy.rows = normed.rows;
+  TERRACE_RETURN_IF_ERROR(find_greedy(stream_, greedy));
   return stream_.copy_to_host(pinned_.back.data() + pinned_at_.back_logits, logits,
                               std::size_t{n} * model_.vocabulary * sizeof(float));
 }
@@ -253,12 +291,22 @@ Result<CardStepResult> CudaTrunk::finish() {
   if (many) TERRACE_RETURN_IF_ERROR(finish_many_logits());
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
   collect_failures();
+  collect_largest();
   CardStepResult result;
   result.logits =
       many ? many_logits_.data() : reinterpret_cast<const float*>(pinned_.back.data() + pinned_at_.back_logits);
+  result.n_logits = size_.n_wanted;
   result.experts = reinterpret_cast<const std::uint16_t*>(back(at_.ids));
+  result.largest = largest_;
   result.failures = failures_;
   return result;
+}
+
+void CudaTrunk::collect_largest() {
+  largest_.clear();
+  const auto* keys = reinterpret_cast<const GreedyKey*>(back(at_.greedy));
+  for (std::uint32_t i = 0; i < size_.n_wanted; ++i)
+    largest_.push_back(static_cast<std::int32_t>(greedy_token(keys[i]).value_or(0)));
 }
 
 void CudaTrunk::collect_failures() {
@@ -281,7 +329,7 @@ Status CudaTrunk::place(std::span<const SlabView> slabs) {
 Result<CardStepResult> CudaTrunk::run(std::span<const SlabView> slabs) {
   TERRACE_RETURN_IF_ERROR(place(slabs));
   TERRACE_RETURN_IF_ERROR(stream_.record(events_.begin));
-  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kWhole, 0, false, [this] { return queue_whole(); }));
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(Piece::kWhole, 0, Pending::kExperts, [this] { return queue_whole(); }));
   TERRACE_RETURN_IF_ERROR(stream_.record(events_.end));
   TERRACE_ASSIGN_OR_RETURN(CardStepResult result, finish());
   TERRACE_ASSIGN_OR_RETURN(const float milliseconds, events_.end.milliseconds_since(events_.begin));
@@ -307,7 +355,7 @@ Status CudaTrunk::queue_hand_over(std::uint32_t layer) {
   args.weights = step<float>(at_.weights);
   args.n_values = size_.n_rows * model_.d_model;
   args.n_choices = size_.n_rows * model_.top_k;
-  args.host_rows = reinterpret_cast<float*>(pinned_.back.data() + pinned_at_.back_rows);
+  args.host_rows = reinterpret_cast<float*>(host_rows());
   args.host_ids = reinterpret_cast<std::uint16_t*>(back(ids_at(layer)));
   args.host_weights = reinterpret_cast<float*>(back(at_.weights));
   args.flag = {flag(layer, Flag::kRows), step<std::uint32_t>(at_.step)};
@@ -331,18 +379,17 @@ Status CudaTrunk::start(std::span<const SlabView> slabs) {
   TERRACE_CHECK(starts(size_), "a step of this size goes layer by layer");
   if (!slabs.empty()) TERRACE_RETURN_IF_ERROR(place(slabs));
   ++started_steps_;
-  *reinterpret_cast<std::uint32_t*>(pinned_.in.data() + at_.step) = started_steps_;
+  *reinterpret_cast<std::uint32_t*>(pinned_.in.data() + (at_.step - at_.x)) = started_steps_;
   is_started_ = true;
   const bool has_experts = !slabs.empty();
-  const Status started =
-      replay_or_queue(Part::kBesideLegs, 0, has_experts, [&] { return queue_beside_legs(has_experts); });
+  const Status started = replay_or_queue(Piece::kBesideLegs, 0, has_experts ? Pending::kLegsAndExperts : Pending::kLegs,
+                                         [&] { return queue_beside_legs(has_experts); });
   if (!started.ok()) give_up();  // some of it may run
   return started;
 }
 
 CardRoutedRows CudaTrunk::routed_rows(std::uint32_t layer) const {
-  return {reinterpret_cast<const float*>(pinned_.back.data() + pinned_at_.back_rows),
-          reinterpret_cast<const std::uint16_t*>(back(ids_at(layer))),
+  return {reinterpret_cast<const float*>(host_rows()), reinterpret_cast<const std::uint16_t*>(back(ids_at(layer))),
           reinterpret_cast<const float*>(back(at_.weights))};
 }
 
@@ -361,59 +408,85 @@ Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer) {
 void CudaTrunk::give_sums(std::uint32_t layer) { raise(layer); }
 
 void CudaTrunk::give_up() {
-  if (!is_started_) return;
-  is_started_ = false;
-  for (std::uint32_t layer = 0; layer < model_.layers.size(); ++layer) raise(layer);
+  if (std::exchange(is_started_, false))
+    for (std::uint32_t layer = 0; layer < model_.layers.size(); ++layer) raise(layer);
   (void)stream_.synchronize();
+  for (const ToHost& to : to_host_) (void)to.stream.synchronize();
 }
 
 // ---- layer by layer -------------------------------------------------------------------------------------------------
 
 Status CudaTrunk::queue_sums() {
-  return stream_.copy_to_card(step<std::byte>(at_.sums), pinned_.sums.data(),
+  return stream_.copy_to_card(step<std::byte>(at_.sums), host_sums(),
                               std::size_t{size_.n_rows} * model_.d_model * sizeof(std::int64_t));
 }
 
-Result<CardRoutedRows> CudaTrunk::attention(std::uint32_t layer, bool add_sums) {
-  const std::size_t row_bytes = std::size_t{size_.n_rows} * model_.d_model * sizeof(float);
-  const std::size_t n_choices = std::size_t{size_.n_rows} * model_.top_k;
-  const std::uint64_t ids = ids_at(layer);
-  const auto queue = [&]() -> Status {
-    if (layer == 0) TERRACE_RETURN_IF_ERROR(queue_input());
-    if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
-    TERRACE_RETURN_IF_ERROR(queue_attention(layer, add_sums ? Pending::kSums : Pending::kNothing));
-    TERRACE_RETURN_IF_ERROR(norm_and_choose(layer, false));
-    TERRACE_RETURN_IF_ERROR(
-        stream_.copy_to_host(pinned_.back.data() + pinned_at_.back_rows, step<std::byte>(at_.h), row_bytes));
-    TERRACE_RETURN_IF_ERROR(
-        stream_.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));
-    return stream_.copy_to_host(back(ids), step<std::byte>(ids), n_choices * sizeof(std::uint16_t));
-  };
-  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kAttention, layer, add_sums, queue));
-  TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-  return routed_rows(layer);
+// Until the layer's rows and choices are made.
+Status CudaTrunk::queue_to_routed(std::uint32_t layer, bool has_experts) {
+  if (layer == 0) TERRACE_RETURN_IF_ERROR(queue_input());
+  if (now_->pending != Pending::kNothing) TERRACE_RETURN_IF_ERROR(queue_sums());
+  TERRACE_RETURN_IF_ERROR(queue_attention(layer, now_->pending));
+  return norm_and_choose(layer, has_experts);
 }
 
-std::span<std::int64_t> CudaTrunk::sums() {
-  return {reinterpret_cast<std::int64_t*>(pinned_.sums.data()), std::size_t{size_.n_rows} * model_.d_model};
+Status CudaTrunk::queue_to_host(const ToHost& to, std::uint32_t layer) {
+  const std::size_t n_choices = std::size_t{size_.n_rows} * model_.top_k;
+  const std::uint64_t ids = ids_at(layer);
+  TERRACE_RETURN_IF_ERROR(stream_.record(to.made));
+  TERRACE_RETURN_IF_ERROR(to.stream.wait(to.made));
+  TERRACE_RETURN_IF_ERROR(to.stream.copy_to_host(host_rows(), step<std::byte>(at_.h),
+                                                 std::size_t{size_.n_rows} * model_.d_model * sizeof(float)));
+  TERRACE_RETURN_IF_ERROR(
+      to.stream.copy_to_host(back(at_.weights), step<std::byte>(at_.weights), n_choices * sizeof(float)));
+  TERRACE_RETURN_IF_ERROR(to.stream.copy_to_host(back(ids), step<std::byte>(ids), n_choices * sizeof(std::uint16_t)));
+  copied_ = &to.copied;
+  return to.stream.record(to.copied);
+}
+
+// The parts make their rows in the same place: one's are copied before the next one's are made.
+Status CudaTrunk::queue_layer(std::uint32_t part, std::uint32_t layer, std::span<const SlabView> slabs) {
+  use(part);
+  const bool has_experts = !slabs.empty();
+  if (has_experts) TERRACE_RETURN_IF_ERROR(place(slabs));
+  if (copied_ != nullptr) TERRACE_RETURN_IF_ERROR(stream_.wait(*copied_));
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(has_experts ? Piece::kAttentionAndPairs : Piece::kAttention, layer,
+                                          now_->pending, [&] { return queue_to_routed(layer, has_experts); }));
+  TERRACE_RETURN_IF_ERROR(queue_to_host(to_host_[part], layer));
+  if (has_experts) TERRACE_RETURN_IF_ERROR(experts(layer));
+  now_->layer = layer;
+  now_->pending = has_experts ? Pending::kSumsAndExperts : Pending::kSums;
+  return {};
+}
+
+Result<std::optional<CardRoutedRows>> CudaTrunk::poll_routed(std::uint32_t part) {
+  TERRACE_ASSIGN_OR_RETURN(const bool done, to_host_[part].stream.is_done());
+  if (!done) return std::optional<CardRoutedRows>();
+  use(part);
+  return std::optional(routed_rows(now_->layer));
+}
+
+std::span<std::int64_t> CudaTrunk::sums_of(std::uint32_t part) {
+  use(part);
+  return {reinterpret_cast<std::int64_t*>(host_sums()), std::size_t{size_.n_rows} * model_.d_model};
 }
 
 Result<const float*> CudaTrunk::add_and_read(std::uint32_t layer) {
   TERRACE_RETURN_IF_ERROR(queue_sums());
   TERRACE_RETURN_IF_ERROR(norm(layer + 1, Pending::kSums, CardFailure::kNormedBeforeHead));
-  std::byte* const rows = pinned_.back.data() + pinned_at_.back_rows;
-  TERRACE_RETURN_IF_ERROR(
-      stream_.copy_to_host(rows, step<std::byte>(at_.x), std::size_t{size_.n_rows} * model_.d_model * sizeof(float)));
+  now_->pending = Pending::kNothing;
+  TERRACE_RETURN_IF_ERROR(stream_.copy_to_host(host_rows(), step<std::byte>(at_.x),
+                                               std::size_t{size_.n_rows} * model_.d_model * sizeof(float)));
   TERRACE_RETURN_IF_ERROR(stream_.synchronize());
-  return reinterpret_cast<const float*>(rows);
+  return reinterpret_cast<const float*>(host_rows());
 }
 
-Result<CardStepResult> CudaTrunk::head(bool add_sums) {
+Result<CardStepResult> CudaTrunk::head(std::uint32_t part) {
+  use(part);
   const auto queue = [&]() -> Status {
-    if (add_sums) TERRACE_RETURN_IF_ERROR(queue_sums());
-    return queue_head(add_sums ? Pending::kSums : Pending::kNothing);
+    if (now_->pending != Pending::kNothing) TERRACE_RETURN_IF_ERROR(queue_sums());
+    return queue_head(now_->pending);
   };
-  TERRACE_RETURN_IF_ERROR(replay_or_queue(Part::kHead, 0, add_sums, queue));
+  TERRACE_RETURN_IF_ERROR(replay_or_queue(Piece::kHead, 0, now_->pending, queue));
   return finish();
 }
 

@@ -8,7 +8,6 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 constexpr std::uint32_t kManyPairs = 256;
-constexpr std::uint32_t kCheckedValues = 1024;  // of a thread block
 
 __device__ __forceinline__ float between(float gate, float up) { return silu_exact(gate) * up; }
 
@@ -61,16 +60,6 @@ __global__ void __launch_bounds__(kThreads) many_expert_rows_kernel(const Expert
   write_card<S>(quantize<S>(own, lane, true), args.out.rows + pair * args.out.stride, args.n, block, lane, true);
 }
 
-__global__ void __launch_bounds__(kThreads) check_kernel(const CheckArgs args) {
-  let_next_begin();
-  wait_for_previous();
-  const std::uint32_t row = blockIdx.y, end = min(args.n, (blockIdx.x + 1) * kCheckedValues);
-  bool finite = true;
-  for (std::uint32_t i = blockIdx.x * kCheckedValues + threadIdx.x; i < end; i += kThreads)
-    finite = finite && is_finite(args.x[std::size_t{row} * args.n + i]);
-  if (!finite) atomicMin(args.failures + (args.rows != nullptr ? args.rows[row] : row), args.code);
-}
-
 }  // namespace
 
 Status expert_rows(const Stream& stream, const ExpertRowsArgs& args) {
@@ -88,15 +77,6 @@ Status expert_rows(const Stream& stream, const ExpertRowsArgs& args) {
                       stream.native(), args);
   }
   return after_launch(stream, "rows between experts", {{"pairs", args.n_pairs}, {"values", args.n}});
-}
-
-Status check_finite(const Stream& stream, const CheckArgs& args) {
-  if (args.n_rows == 0 || args.n_rows > kMaxGridRows || args.n == 0)
-    return invalid_shape("looking for values that are not finite", {{"rows", args.n_rows}, {"values", args.n}});
-  TERRACE_RETURN_IF_ERROR(before_launch(stream));
-  launch_overlapped(overlaps_launches(stream.card()), check_kernel,
-                    dim3(divide_up(args.n, kCheckedValues), args.n_rows), kThreads, 0, stream.native(), args);
-  return after_launch(stream, "looking for values that are not finite", {{"rows", args.n_rows}, {"values", args.n}});
 }
 
 }  // namespace terrace::kernels::cuda

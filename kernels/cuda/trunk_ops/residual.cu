@@ -13,12 +13,7 @@ __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArg
   extern __shared__ float values[];
   __shared__ float shared_r;
   let_next_begin_unless_waiting(args);
-  float w[kOwnWeights];
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
-    const std::uint32_t i = threadIdx.x + j * blockDim.x;
-    w[j] = args.w != nullptr && i < args.n ? args.w[i] : 0.0f;
-  }
+  const NormWeights weights = bring_norm<kOwnWeights>(args, 0, args.n, blockDim.x);
   wait_for_previous();
   const std::uint32_t row = blockIdx.x, x_row = args.rows != nullptr ? args.rows[row] : row;
   float* x = args.x + std::size_t{x_row} * args.n;
@@ -38,23 +33,7 @@ __global__ void __launch_bounds__(kMaxThreads) residual_kernel(const ResidualArg
   if (adds && !finite) fail(args, x_row, args.added_code);
   if (args.w == nullptr) return;
 
-  const float r = inverse_rms(values, args.n, args.eps, &shared_r);
-  finite = true;
-  const auto scale = [&](std::uint32_t i, float weight) {
-    const float value = (values[i] * r) * weight;
-    values[i] = value;
-    finite = finite && is_finite(value);
-  };
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j)
-    if (const std::uint32_t i = threadIdx.x + j * blockDim.x; i < args.n) scale(i, w[j]);
-  for (std::uint32_t i = threadIdx.x + kOwnWeights * blockDim.x; i < args.n; i += blockDim.x) scale(i, args.w[i]);
-  finite = __syncthreads_and(finite) != 0;
-  if (!finite) {
-    fail(args, x_row, args.normed_code);
-    for (std::uint32_t i = threadIdx.x; i < args.n; i += blockDim.x) values[i] = 0.0f;
-    __syncthreads();
-  }
+  norm_part(args, x_row, weights, values, 0, args.n, blockDim.x, &shared_r);
   if (args.h != nullptr)
     for (std::uint32_t i = threadIdx.x; i < args.n; i += blockDim.x) args.h[std::size_t{row} * args.n + i] = values[i];
 #pragma unroll
@@ -71,35 +50,13 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads) residual_clus
   const std::uint32_t part = args.n / kClusterBlocks, first = cluster.block_rank() * part;
   auto all_began = cluster.barrier_arrive();
   let_next_begin_unless_waiting(args);
-  float w[kOwnWeights];
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
-    const std::uint32_t i = threadIdx.x + j * kClusterThreads;
-    w[j] = args.w != nullptr && i < part ? args.w[first + i] : 0.0f;
-  }
+  const NormWeights weights = bring_norm<kOwnWeights>(args, first, part, kClusterThreads);
   wait_for_previous();
   const std::uint32_t row = blockIdx.x / kClusterBlocks, x_row = args.rows != nullptr ? args.rows[row] : row;
   cluster.barrier_wait(std::move(all_began));  // nobody's shared memory is written before its thread block runs
   add_in_cluster(args, row, x_row, values);
   if (args.w == nullptr) return;
-
-  const float r = inverse_rms(values, args.n, args.eps, &shared_r);
-  bool finite = true;
-  const auto scale = [&](std::uint32_t i, float weight) {
-    const float value = (values[i] * r) * weight;
-    values[i] = value;
-    finite = finite && is_finite(value);
-  };
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j)
-    if (const std::uint32_t i = threadIdx.x + j * kClusterThreads; i < part) scale(first + i, w[j]);
-  for (std::uint32_t i = threadIdx.x + kOwnWeights * kClusterThreads; i < part; i += kClusterThreads)
-    scale(first + i, args.w[first + i]);
-  if (__syncthreads_and(finite) == 0) {
-    fail(args, x_row, args.normed_code);
-    for (std::uint32_t i = first + threadIdx.x; i < first + part; i += kClusterThreads) values[i] = 0.0f;
-    __syncthreads();
-  }
+  norm_part(args, x_row, weights, values, first, part, kClusterThreads, &shared_r);
   write_part(args, row, values);
 #endif
 }

@@ -100,6 +100,46 @@ __device__ __forceinline__ void fail(const ResidualArgs& args, std::uint32_t x_r
   if (threadIdx.x == 0) atomicMin(args.failures + x_row, code);
 }
 
+// A thread's first weights of the norm of values [first, first + n), brought before the kernels before this one have
+// ended; `threads`: of the thread block.
+template <std::uint32_t kOwn>
+struct NormWeights {
+  float w[kOwn];
+};
+template <std::uint32_t kOwn>
+__device__ __forceinline__ NormWeights<kOwn> bring_norm(const ResidualArgs& args, std::uint32_t first, std::uint32_t n,
+                                                        std::uint32_t threads) {
+  NormWeights<kOwn> own;
+#pragma unroll
+  for (std::uint32_t j = 0; j < kOwn; ++j) {
+    const std::uint32_t i = threadIdx.x + j * threads;
+    own.w[j] = args.w != nullptr && i < n ? args.w[first + i] : 0.0f;
+  }
+  return own;
+}
+// Values [first, first + n) of the row that lies in `values`, normed in place; zeros, and the row has failed, where
+// they are not finite.
+template <std::uint32_t kOwn>
+__device__ __forceinline__ void norm_part(const ResidualArgs& args, std::uint32_t x_row, const NormWeights<kOwn>& own,
+                                          float* values, std::uint32_t first, std::uint32_t n, std::uint32_t threads,
+                                          float* shared_r) {
+  const float r = inverse_rms(values, args.n, args.eps, shared_r);
+  bool finite = true;
+  const auto scale = [&](std::uint32_t i, float weight) {
+    const float value = (values[i] * r) * weight;
+    values[i] = value;
+    finite = finite && is_finite(value);
+  };
+#pragma unroll
+  for (std::uint32_t j = 0; j < kOwn; ++j)
+    if (const std::uint32_t i = threadIdx.x + j * threads; i < n) scale(first + i, own.w[j]);
+  for (std::uint32_t i = threadIdx.x + kOwn * threads; i < n; i += threads) scale(first + i, args.w[first + i]);
+  if (__syncthreads_and(finite) != 0) return;
+  fail(args, x_row, args.normed_code);
+  for (std::uint32_t i = threadIdx.x; i < n; i += threads) values[first + i] = 0.0f;
+  __syncthreads();
+}
+
 #if __CUDA_ARCH__ >= 900
 // x = x + what is added, of this thread block's part of a row; then the whole row lies in every thread block's `values`
 // [n]. All thread blocks of the cluster run; ends with a barrier of all.

@@ -28,27 +28,6 @@ __host__ __device__ Layout lay_out(std::uint32_t n, std::uint32_t n_experts, std
 }
 
 #if __CUDA_ARCH__ >= 900
-// The normed row in `values`, whole; zeros where it is not finite.
-__device__ __forceinline__ void norm_whole(const ResidualArgs& args, const float (&w)[kOwnWeights], float* values,
-                                           float* shared_r) {
-  const float r = inverse_rms(values, args.n, args.eps, shared_r);
-  bool finite = true;
-  const auto scale = [&](std::uint32_t i, float weight) {
-    const float value = (values[i] * r) * weight;
-    values[i] = value;
-    finite = finite && is_finite(value);
-  };
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j)
-    if (const std::uint32_t i = threadIdx.x + j * kClusterThreads; i < args.n) scale(i, w[j]);
-  for (std::uint32_t i = threadIdx.x + kOwnWeights * kClusterThreads; i < args.n; i += kClusterThreads)
-    scale(i, args.w[i]);
-  if (__syncthreads_and(finite) != 0) return;
-  fail(args, 0, args.normed_code);
-  for (std::uint32_t i = threadIdx.x; i < args.n; i += kClusterThreads) values[i] = 0.0f;
-  __syncthreads();
-}
-
 // Row r of this thread block's part of the router times the row, in 16 lanes; in lane 0.
 __device__ __forceinline__ float dot(const float* w, const float* values, std::uint32_t n) {
   const std::uint32_t lane = threadIdx.x % kLanes;
@@ -84,18 +63,13 @@ __global__ void TERRACE_CLUSTER __launch_bounds__(kClusterThreads)
         },
         [&](std::uint32_t) { return n * 4; });
   copies.started();
-  float w[kOwnWeights];
-#pragma unroll
-  for (std::uint32_t j = 0; j < kOwnWeights; ++j) {
-    const std::uint32_t i = threadIdx.x + j * kClusterThreads;
-    w[j] = i < n ? residual.w[i] : 0.0f;
-  }
+  const NormWeights weights = bring_norm<kOwnWeights>(residual, 0, n, kClusterThreads);
   if (rank == 0 && args.choice.slabs != nullptr)
     for (std::uint32_t i = threadIdx.x; i < n_experts; i += kClusterThreads) slabs[i] = args.choice.slabs[i];
   wait_for_previous();
   cluster.barrier_wait(std::move(all_began));  // nobody's shared memory is written before its thread block runs
   add_in_cluster(residual, 0, 0, values);
-  norm_whole(residual, w, values, &shared_r);
+  norm_part(residual, 0, weights, values, 0, n, kClusterThreads, &shared_r);
   copies.wait();
   __syncthreads();
   float* const all_logits = cluster.map_shared_rank(logits, 0);

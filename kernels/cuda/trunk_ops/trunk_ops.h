@@ -13,6 +13,7 @@
 #include "common/base/tensor_type.h"
 #include "kernels/cpu/ops/args.h"
 #include "kernels/cuda/activations/activations.h"
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/expert_gemv/gemv_group.h"
 #include "kernels/cuda/kv/kv.h"
@@ -81,6 +82,17 @@ struct HeadsArgs {
 };
 inline constexpr std::uint32_t kMaxHeadValues = 1024;
 Status finish_heads(const Stream& stream, const HeadsArgs& args);
+
+// finish_heads() and attend() in one launch, of a row that is alone (AttentionArgs): f16 keys and values, heads of 128
+// values of which an even number shares a KV head, at most 1,024 positions.
+struct HeadsAndAttentionArgs {
+  HeadsArgs heads;          // q stays as it is
+  AttentionArgs attention;  // q, out and scratch are not used; streams and cache are those of `heads`
+  AttentionRows rows;
+};
+// Whether it is possible, and all thread blocks run on this card at once.
+bool has_heads_and_attention(const Stream& stream, const HeadsAndAttentionArgs& args);
+Status heads_and_attention(const Stream& stream, const HeadsAndAttentionArgs& args);
 
 // Instead of the row of a pair whose expert another leg has: nobody computes it here.
 inline constexpr std::uint32_t kPairElsewhere = ~0u;
@@ -154,16 +166,5 @@ struct HandOverArgs {
   HostFlag flag;
 };
 Status hand_over(const Stream& stream, const HandOverArgs& args);
-
-// Notes where a row of x [n_rows, n] is not finite.
-struct CheckArgs {
-  const float* x = nullptr;
-  std::uint32_t n_rows = 0;
-  std::uint32_t n = 0;
-  const std::uint32_t* rows = nullptr;  // [n_rows]: row of the step; null: the same number
-  std::uint32_t code = 0;
-  std::uint32_t* failures = nullptr;
-};
-Status check_finite(const Stream& stream, const CheckArgs& args);
 
 }  // namespace terrace::kernels::cuda

@@ -7,7 +7,7 @@
 #include "tests/e2e/support/node_process.h"
 
 namespace terrace {
-namespace {
+namespace build_skew_test {
 
 using test::gate_options;
 using test::gate_run;
@@ -77,5 +77,5 @@ TEST_P(BuildSkew, Avx512CoordinatorAvx2NodeScalarNode_SameBitsAsScalarAlone) {
   scalar.stop();
 }
 
-}  // namespace
+}  // namespace build_skew_test
 }  // namespace terrace

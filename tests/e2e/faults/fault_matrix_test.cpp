@@ -9,7 +9,7 @@
 #include "tests/e2e/faults/stage.h"
 
 namespace terrace {
-namespace {
+namespace fault_matrix_test {
 
 using test::Cell;
 using test::FaultKind;
@@ -94,5 +94,5 @@ TEST_P(FaultMatrix, SameTokens) {
   EXPECT_THAT(test::left_by(::getpid(), before, test::kCleanUp), testing::IsEmpty());
 }
 
-}  // namespace
+}  // namespace fault_matrix_test
 }  // namespace terrace

@@ -9,7 +9,7 @@
 #include "tests/e2e/support/process.h"
 
 namespace terrace::test {
-namespace {
+namespace machines_test {
 
 using namespace std::chrono_literals;
 
@@ -86,5 +86,5 @@ TEST_F(Machines, WhatIsLeft_IsNothing) {
   EXPECT_TRUE(children().empty());
 }
 
-}  // namespace
+}  // namespace machines_test
 }  // namespace terrace::test

@@ -49,13 +49,14 @@ GateRun gate_run(app::Engine& engine, std::uint32_t batch, const std::vector<std
   request.max_tokens = max_tokens;
   request.batch = batch;
   request.sampling.temperature = 0;
-  request.hash_logits = true;
+  request.hash_logits = request.hash_sums = true;
   request.text_at_end = true;
   const app::Generation made = must(app::generate(engine, request, [](std::string_view) { return Status(); }));
 
   GateRun run;
   run.tokens = made.tokens;
   run.logits_xxh3 = made.logits_xxh3;
+  run.sums_xxh3 = made.sums_xxh3;
   run.legs = work_of(engine.board());
   const arch::ModelInfo& model = engine.trunk().info();
   const std::uint64_t rows = prompt.size() + made.tokens.size() - 1;  // the last token is not computed with
@@ -69,6 +70,11 @@ std::optional<std::string> difference(const GateRun& expected, const GateRun& go
     if (expected.logits_xxh3[step] != got.logits_xxh3[step] || expected.tokens[step] != got.tokens[step])
       return fmt::format("step {}: logits {:016x} and token {}, expected {:016x} and {}", step, got.logits_xxh3[step],
                          got.tokens[step], expected.logits_xxh3[step], expected.tokens[step]);
+  const std::size_t summed = std::min(expected.sums_xxh3.size(), got.sums_xxh3.size());
+  for (std::size_t step = 0; step < summed; ++step)
+    if (expected.sums_xxh3[step] != got.sums_xxh3[step])
+      return fmt::format("step {}: the experts' sums {:016x}, expected {:016x}", step, got.sums_xxh3[step],
+                         expected.sums_xxh3[step]);
   if (expected.tokens.size() != got.tokens.size())
     return fmt::format("{} tokens, expected {}", got.tokens.size(), expected.tokens.size());
   return std::nullopt;

@@ -43,6 +43,7 @@ std::vector<LegWork> work_of(const legs::LegBoard& board);
 struct GateRun {
   std::vector<std::int32_t> tokens;
   std::vector<std::uint64_t> logits_xxh3;
+  std::vector<std::uint64_t> sums_xxh3;  // of the experts, for each token; empty: not asked for
   std::vector<LegWork> legs;
   std::uint64_t expected_pairs = 0;  // rows x top-k x layers
 

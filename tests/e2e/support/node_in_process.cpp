@@ -19,15 +19,16 @@ std::unique_ptr<node::SessionTable> make_sessions(arena::SlabStore& store, const
 }  // namespace
 
 NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits, Waiting waiting,
-                             const node::DataServerOptions& data, const std::string& host, const kernels::Ops* ops)
+                             const node::DataServerOptions& data, const std::string& host, const kernels::Ops* ops,
+                             const node::MakePairExecutor& executor)
     : ops_(ops != nullptr ? *ops : must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
       store_({kBudget, {}}),
       sessions_(make_sessions(store_, limits)),
       loader_(nullptr, Logger::silent()),
       transport_(transport::test::borrowed(transport), node::data_keys(*sessions_)),
-      data_(must(node::DataServer::start(
-          {transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting, nullptr, true}, host + ":0", {},
-          data))) {
+      data_(must(node::DataServer::start({transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting,
+                                          nullptr, true, Background(), executor},
+                                         host + ":0", {}, data))) {
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;
   info.isa = kernels::name(ops_.isa);

@@ -21,10 +21,11 @@ class NodeInProcess {
  public:
   // `transport` is what lies below the proofs of both ends, and borrowed; throws when it cannot start. host: where both
   // ports are, which the system chooses. ops: what it computes with, for a node that computes wrong; null: this
-  // machine's.
+  // machine's. executor: as DataServer::Parts has it.
   NodeInProcess(transport::Transport& transport, const node::LimitOptions& limits,
                 Waiting waiting = Waiting::kSpinThenPark, const node::DataServerOptions& data = {},
-                const std::string& host = "127.0.0.1", const kernels::Ops* ops = nullptr);
+                const std::string& host = "127.0.0.1", const kernels::Ops* ops = nullptr,
+                const node::MakePairExecutor& executor = node::make_pair_executor);
   ~NodeInProcess();
 
   const std::string& address() const { return control_->address(); }  // of the control plane, over gRPC

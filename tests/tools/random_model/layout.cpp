@@ -94,7 +94,8 @@ class Planner {
   void add(std::string name, Role role, std::uint32_t layer, std::vector<std::uint64_t> shape) {
     const TensorType type = fitting_type(wanted_type(model_, role, layer), shape[0]);
     const Fill fill = role == Role::kNorm ? Fill::kNorm : Fill::kWeights;
-    tensors_.push_back({std::move(name), type, std::move(shape), fill});
+    const float scale = role == Role::kEmbedding ? model_.embedding_scale : 1;
+    tensors_.push_back({std::move(name), type, std::move(shape), fill, scale});
   }
 
   void add_layer(std::uint32_t layer) {

@@ -18,6 +18,7 @@ struct TensorPlan {
   TensorType type = TensorType::kF32;
   std::vector<std::uint64_t> shape;  // the row's length first
   Fill fill = Fill::kWeights;
+  float scale = 1;  // of weights
 };
 
 // In the order of the file.

@@ -38,6 +38,9 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_option("--ff", m.ff, "Width of an expert")->capture_default_str();
   app.add_option("--vocab", m.vocab, "Tokens, the 256 bytes among them")->capture_default_str();
   app.add_option("--context", m.context, "Longest sequence")->capture_default_str();
+  app.add_option("--embedding-scale", m.embedding_scale,
+                 "Tokens' embeddings are so many times as large; with 256 rows choose experts nearly evenly")
+      ->capture_default_str();
   app.add_option("--type", a.type, "f32, f16, bf16, q8_0, q4_0 or q4_k_m")->capture_default_str();
   app.add_option("--seed", m.seed, "Same seed, same bytes")->check(no_sign)->capture_default_str();
   app.add_option("--out", a.out, "File to write")->required();

@@ -21,6 +21,7 @@ constexpr std::uint64_t kChunkValues = 1 << 20;  // written at once; a multiple 
 constexpr std::uint32_t kMaxVocab = 1 << 22;
 constexpr std::uint64_t kMaxWidth = 1 << 24;  // of all experts that a token uses, side by side
 constexpr std::uint32_t kQuantizationVersion = 2;
+constexpr float kMostScale = 1000;  // half floats hold it in every type
 
 constexpr std::string_view kChatTemplate =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
@@ -62,6 +63,8 @@ Status check(const RandomModel& m) {
     return invalid(fmt::format("--heads {} is no multiple of --kv-heads {}", m.heads, m.kv_heads));
   if (std::uint64_t{m.ff} * m.top_k > kMaxWidth)
     return invalid(fmt::format("--ff {} times --top-k {}: at most {} can be written", m.ff, m.top_k, kMaxWidth));
+  if (!(m.embedding_scale >= 1 && m.embedding_scale <= kMostScale))
+    return invalid(fmt::format("--embedding-scale {}: 1 to {} can be written", m.embedding_scale, kMostScale));
   if (m.head_dim % 2 != 0) return invalid(fmt::format("--head-dim {}: it must be even to be rotated", m.head_dim));
   return {};
 }
@@ -108,10 +111,10 @@ std::uint64_t n_values(const TensorPlan& tensor) {
   return n;
 }
 
-// Row length K and weights of deviation 1/sqrt(K): a product with a normed row stays near 1.
+// Row length K and weights of deviation 1/sqrt(K), if not scaled: a product with a normed row stays near 1.
 Status write_tensor(gguf::Writer& writer, const TensorPlan& tensor, std::uint64_t seed, std::uint64_t number,
                     std::vector<std::byte>& buffer) {
-  const float deviation = 1.0F / std::sqrt(static_cast<float>(tensor.shape[0]));
+  const float deviation = tensor.scale / std::sqrt(static_cast<float>(tensor.shape[0]));
   std::uint64_t left = n_values(tensor);
   for (std::uint64_t chunk = 0; left != 0; ++chunk) {
     const std::uint64_t values = std::min(left, kChunkValues);

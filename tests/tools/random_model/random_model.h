@@ -25,6 +25,9 @@ struct RandomModel {
   std::uint32_t ff = 512;  // of one expert
   std::uint32_t vocab = 32000;
   std::uint32_t context = 40960;
+  // Of the tokens' embeddings; the larger, the more a row is its token's own. At 1 what layers add is larger by far and
+  // much the same for all rows, so that after a few layers most rows choose the same experts.
+  float embedding_scale = 1;
   Mix mix = Mix::kQ4_K_M;
   std::uint64_t seed = 1;
 };

@@ -90,6 +90,23 @@ TEST(RandomModel, SameSeed_SameBytes) {
     EXPECT_NE(gguf::as_text(c.data(tensor)), gguf::as_text(a->data(*a->find_tensor(tensor.name)))) << tensor.name;
 }
 
+TEST(RandomModel, EmbeddingScale_IsOfTheEmbeddingAlone) {
+  const test::TempDir dir;
+  auto model = small(Mix::kF32);
+  const auto plain = write_and_open(model, dir / "a.gguf");
+  model.embedding_scale = 64;
+  const auto scaled = write_and_open(model, dir / "b.gguf");
+  for (const gguf::TensorInfo& tensor : scaled.tensors()) {
+    const auto now = scaled.data(tensor), before = plain.data(*plain.find_tensor(tensor.name));
+    if (tensor.name != "token_embd.weight") {
+      EXPECT_EQ(gguf::as_text(now), gguf::as_text(before)) << tensor.name;
+      continue;
+    }
+    for (std::size_t at = 0; at < now.size(); at += sizeof(float))
+      ASSERT_EQ(gguf::load<float>(now.data() + at), 64 * gguf::load<float>(before.data() + at)) << at;
+  }
+}
+
 TEST(RandomModel, Vocabulary_IsBytesThenMergesOfEarlierTokens) {
   const test::TempDir dir;
   const auto file = write_and_open(small(Mix::kQ8_0), dir / "x.gguf");
@@ -125,6 +142,8 @@ TEST(RandomModel, NumbersThatDoNotFit_AreRefusedByFlag) {
   EXPECT_NE(error_of([](RandomModel& m) { m.kv_heads = 3; }).find("--kv-heads 3"), std::string::npos);
   EXPECT_NE(error_of([](RandomModel& m) { m.top_k = 5; }).find("--top-k 5"), std::string::npos);
   EXPECT_NE(error_of([](RandomModel& m) { m.vocab = 255; }).find("--vocab 255"), std::string::npos);
+  EXPECT_NE(error_of([](RandomModel& m) { m.embedding_scale = 0.5F; }).find("--embedding-scale 0.5"),
+            std::string::npos);
   EXPECT_NE(error_of([](RandomModel& m) { m.architecture = "wombat"; }).find("--arch wombat"), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }

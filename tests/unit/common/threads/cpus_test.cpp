@@ -2,13 +2,16 @@
 #include "common/threads/cpus.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 
+#include "common/threads/background.h"
 #include "tests/unit/common/temp_dir.h"
 
 namespace terrace {
@@ -261,6 +264,37 @@ TEST_F(FakeProc, QuotaOfTheContainer_IsRead) {
   std::ofstream(dir_ / "cgroup/cpu/cpu.cfs_quota_us") << "250000\n";
   std::ofstream(dir_ / "cgroup/cpu/cpu.cfs_period_us") << "100000\n";
   EXPECT_EQ(cpus_of_this_machine(roots()).quota, 2.5);
+}
+
+TEST(Background, HasTheCpusWithoutAWorker_WhereThereAreTwo) {
+  const auto of_threads = [](std::uint32_t threads) {
+    return choose_background(choose(machine(kSmt2, all(8)), {.threads = threads, .cpu_list = {}}));
+  };
+  EXPECT_EQ(choose_background(choose(machine(kSmt2, all(8)))).describe(), "nice 10, CPUs 4-7") << "second threads";
+  EXPECT_EQ(of_threads(6).cpus, (CpuSet{6, 7}));
+  EXPECT_EQ(of_threads(7).describe(), "nice 10, any CPU") << "never one CPU alone";
+  EXPECT_EQ(of_threads(8).cpus, CpuSet());
+  EXPECT_EQ(of_threads(9).cpus, CpuSet()) << "nothing is pinned";
+}
+
+TEST(Background, BesideSteps_AllCpusButTheFirstWorkers) {
+  EXPECT_EQ(cpus_beside_steps(choose(machine(kSmt2, all(8)))), (CpuSet{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(cpus_beside_steps(choose(machine(kSmt2, all(1)))), CpuSet());
+  EXPECT_EQ(cpus_beside_steps(choose(machine(kSmt2, all(8)), {.threads = 9, .cpu_list = {}})), CpuSet());
+}
+
+TEST(Background, IsOfTheThreadThatEntersIt) {
+  const CpuSet mine = affinity_of_this_thread();
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  std::thread([&] {
+    const ThreadAffinity on_cpus = enter_background({kBackgroundNice, {mine.back()}});
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), std::min(nice + kBackgroundNice, 19));
+    EXPECT_EQ(affinity_of_this_thread(), CpuSet{mine.back()});
+    const ThreadAffinity nowhere = enter_background({0, {65'000}});  // no such CPU: it stays where it is
+    EXPECT_EQ(affinity_of_this_thread(), CpuSet{mine.back()});
+  }).join();
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), nice);
+  EXPECT_EQ(affinity_of_this_thread(), mine);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "tests/unit/common/wire/frames.h"
 
 namespace terrace::wire {
-namespace {
+namespace batch_test {
 
 using test::FrameBytes;
 using test::kLimits;
@@ -208,5 +208,5 @@ TEST(Batch, OtherFrameType_IsRefused) {
   EXPECT_THAT(read.error().text(), HasSubstr("is ping, expected batch"));
 }
 
-}  // namespace
+}  // namespace batch_test
 }  // namespace terrace::wire

@@ -7,7 +7,7 @@
 #include "tests/unit/common/wire/frames.h"
 
 namespace terrace::wire {
-namespace {
+namespace frame_test {
 
 using test::FrameBytes;
 using testing::HasSubstr;
@@ -211,5 +211,5 @@ TEST(FrameNames, AreKnownForEveryNumber) {
   EXPECT_STREQ(name(static_cast<FrameType>(99)), "unknown");
 }
 
-}  // namespace
+}  // namespace frame_test
 }  // namespace terrace::wire

@@ -10,7 +10,7 @@
 #include "tests/unit/common/wire/frames.h"
 
 namespace terrace::wire {
-namespace {
+namespace messages_test {
 
 using test::FrameBytes;
 using testing::HasSubstr;
@@ -199,5 +199,5 @@ TEST(Messages, WrongSize_IsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace messages_test
 }  // namespace terrace::wire

@@ -10,7 +10,7 @@
 #include "tests/unit/common/wire/sample_frames.h"
 
 namespace terrace::wire {
-namespace {
+namespace mutation_test {
 
 using test::FrameBytes;
 using test::kLimits;
@@ -90,5 +90,5 @@ TEST(ForeignBytes, RandomBytes_AreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace mutation_test
 }  // namespace terrace::wire

@@ -13,7 +13,7 @@
 #include "tests/test_data.h"
 
 namespace terrace::wire {
-namespace {
+namespace pack_test {
 
 using Values = std::vector<std::int64_t>;
 using Bytes = std::vector<std::byte>;
@@ -37,7 +37,7 @@ std::int64_t random_value(std::mt19937_64& random, unsigned width) {
 }
 
 TEST(PackRow, ContractVectors_BothWays) {
-  std::ifstream in(test::data_dir() / "contract" / "index.json");
+  std::ifstream in(terrace::test::data_dir() / "contract" / "index.json");
   const auto index = nlohmann::json::parse(in);
   ASSERT_FALSE(index.at("pack").empty());
   for (const auto& vector : index.at("pack")) {
@@ -54,9 +54,9 @@ TEST(PackRow, ContractVectors_BothWays) {
 
 TEST(PackRow, ContractExpertSums_BothWays) {
   for (const char* name : {"mixed", "mxfp4", "q3_k_mix", "q4_k_m", "q8_0"}) {
-    const auto dir = test::data_dir() / "contract";
-    const auto y = test::read_array<std::int64_t>(dir / (std::string(name) + ".sum.i64"));
-    const auto expected = test::read_array<std::byte>(dir / (std::string(name) + ".sum.packed"));
+    const auto dir = terrace::test::data_dir() / "contract";
+    const auto y = terrace::test::read_array<std::int64_t>(dir / (std::string(name) + ".sum.i64"));
+    const auto expected = terrace::test::read_array<std::byte>(dir / (std::string(name) + ".sum.packed"));
     ASSERT_FALSE(y.empty());
     EXPECT_EQ(packed(y), expected) << name;
     Values sums(y.size());
@@ -98,9 +98,7 @@ TEST(PackRow, WidthsAreTheLeastAtEachEdge) {
 }
 
 // Whatever a peer may send: any bytes as planes, of any width.
-TEST(PackBlocks, Avx2_EqualsPortable) {
-  const BlockFunctions* const avx2 = avx2_blocks();
-  if (avx2 == nullptr) GTEST_SKIP() << "this CPU has no AVX2";
+void expect_as_portable(const BlockFunctions& blocks) {
   const BlockFunctions& portable = portable_blocks();
   std::mt19937_64 random(4714);
   for (int run = 0; run < 5000; ++run) {
@@ -109,18 +107,28 @@ TEST(PackBlocks, Avx2_EqualsPortable) {
     for (auto& v : y) v = random_value(random, width) >> (random() % 8);
     for (auto& v : sums) v = random_value(random, 8);
     Bytes ours(1 + 8 * kBlock), theirs(1 + 8 * kBlock);
-    ASSERT_EQ(avx2->pack(y.data(), ours.data()) - ours.data(), portable.pack(y.data(), theirs.data()) - theirs.data());
+    ASSERT_EQ(blocks.pack(y.data(), ours.data()) - ours.data(), portable.pack(y.data(), theirs.data()) - theirs.data());
     ASSERT_EQ(ours, theirs) << "seed 4714, run " << run;
     if (run % 2 == 1) {
       for (auto& b : theirs) b = std::byte(random() % 3 == 0 ? random() : random() % 2 * 255);
     }
     Values expected = sums;
-    avx2->add(theirs.data() + 1, width, sums.data());
+    blocks.add(theirs.data() + 1, width, sums.data());
     portable.add(theirs.data() + 1, width, expected.data());
     ASSERT_EQ(sums, expected) << "seed 4714, run " << run << ", width " << width;
-    ASSERT_EQ(avx2->is_least(theirs.data() + 1, width), portable.is_least(theirs.data() + 1, width))
+    ASSERT_EQ(blocks.is_least(theirs.data() + 1, width), portable.is_least(theirs.data() + 1, width))
         << "seed 4714, run " << run << ", width " << width;
   }
+}
+
+TEST(PackBlocks, Avx2_EqualsPortable) {
+  if (avx2_blocks() == nullptr) GTEST_SKIP() << "this CPU has no AVX2";
+  expect_as_portable(*avx2_blocks());
+}
+
+TEST(PackBlocks, Avx512_EqualsPortable) {
+  if (avx512_blocks() == nullptr) GTEST_SKIP() << "this CPU has no AVX-512";
+  expect_as_portable(*avx512_blocks());
 }
 
 TEST(UnpackAddRow, SumsWrapInsteadOfOverflowing) {
@@ -194,5 +202,5 @@ TEST(UnpackAddRow, RandomBytes_AreRefusedOrRepackToThemselves) {
   EXPECT_GT(accepted, 100);
 }
 
-}  // namespace
+}  // namespace pack_test
 }  // namespace terrace::wire

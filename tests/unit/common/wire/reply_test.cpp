@@ -7,7 +7,7 @@
 #include "tests/unit/common/wire/frames.h"
 
 namespace terrace::wire {
-namespace {
+namespace reply_test {
 
 using test::FrameBytes;
 using test::kLimits;
@@ -164,5 +164,5 @@ TEST(Reply, FailedRowsOfOddLengthOrNone_AreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace reply_test
 }  // namespace terrace::wire

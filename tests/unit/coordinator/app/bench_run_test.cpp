@@ -97,6 +97,21 @@ TEST_F(StepWeightBytes, OneRow_IsTheModelsStep) {
   EXPECT_EQ(step_weight_bytes(info_, 1, true, Counts{4, 4}), info_.weight_bytes_per_step);
 }
 
+// 5,000 bytes of dense matrices, 1,000 of the head and 1,200 of experts, beside 10 of the embedding.
+TEST_F(StepWeightBytes, PartReadByACard_IsItsPairsAndItsTrunk) {
+  EXPECT_DOUBLE_EQ(part_read_by_card(info_, false, 0.0), 0.0);
+  EXPECT_DOUBLE_EQ(part_read_by_card(info_, false, 0.25), 300.0 / 7210);
+  EXPECT_DOUBLE_EQ(part_read_by_card(info_, true, 0.25), 6300.0 / 7210);
+  EXPECT_DOUBLE_EQ(part_read_by_card(info_, true, 1.0), 7200.0 / 7210);
+}
+
+TEST(ReadRates, EachMemoryIsReadAtItsOwnRate) {
+  EXPECT_DOUBLE_EQ((ReadRates{100.0, std::nullopt}.seconds(1000, 0.5)), 10.0) << "without a card all is the host's";
+  EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 0.0)), 10.0);
+  EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 1.0)), 1.0);
+  EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 0.6)), 4.6);
+}
+
 TEST_F(StepWeightBytes, ManyRows_ReadEachChosenExpertOnce_AndTheHeadOnlyForLogits) {
   EXPECT_EQ(step_weight_bytes(info_, 3, true, Counts{16, 7}), 5000u + 30 + 1000 + 16 * 100 + 7 * 200);
   EXPECT_EQ(step_weight_bytes(info_, 3, false, Counts{16, 7}), 5000u + 30 + 16 * 100 + 7 * 200);

@@ -61,12 +61,20 @@ class Tap final : public legs::RoutedExperts {
   // Experts are as if others computed them: steps are cut by the rule.
   void compute_elsewhere() { elsewhere_ = true; }
   // What was called since the last call: "s3 c3 " for a submit() of layer 3 and the collect() that ended it; "x " for
-  // what abandon() ended.
+  // what abandon() ended; and what others noted.
   std::string take_journal() {
     const std::string taken = journal_;
     journal_.clear();
     return taken;
   }
+  // Drops what has no room: tests that count allocations look at none of it.
+  void note(char what, const std::string& layer) {
+    if (journal_.size() + 16 > journal_.capacity()) return;
+    journal_ += what;
+    journal_ += layer;
+    journal_ += ' ';
+  }
+
   // The n-th submit from now fails with kPeerGone; 0: none.
   void fail_submit(std::uint32_t nth) { fail_in_ = nth; }
   legs::Priority last_priority() const { return last_priority_; }
@@ -134,14 +142,6 @@ class Tap final : public legs::RoutedExperts {
     routed.weights = others_.data();
     routed.without_card = false;
     return experts_.submit(routed);
-  }
-
-  // Drops what has no room: tests that count allocations look at none of it.
-  void note(char what, const std::string& layer) {
-    if (journal_.size() + 16 > journal_.capacity()) return;
-    journal_ += what;
-    journal_ += layer;
-    journal_ += ' ';
   }
 
   legs::RoutedExperts& experts_;

@@ -111,7 +111,7 @@ TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
   const OwnerTable owners = owners_of(3), all = owners_of(1);
   HostLeg host(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
   HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
-  host.set_between_slices([this] {
+  host.set_meanwhile([this] {
     box1_.leg()->progress();
     box2_.leg()->progress();
   });

@@ -12,7 +12,7 @@
 #include "tests/unit/coordinator/legs/test_model.h"
 
 namespace terrace::legs {
-namespace {
+namespace auditor_test {
 
 using namespace std::chrono_literals;
 using test::kExperts;
@@ -396,5 +396,5 @@ TEST_F(AuditorTest, NodeThatRefusesAuditsAndAnswersBatches_IsPutOut) {
   EXPECT_EQ(steps, 3);
 }
 
-}  // namespace
+}  // namespace auditor_test
 }  // namespace terrace::legs

@@ -9,7 +9,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace::legs {
-namespace {
+namespace card_leg_test {
 
 using test::kExperts;
 using test::kTopK;
@@ -41,7 +41,7 @@ std::uint64_t all_slabs() {
 struct Legs {
   explicit Legs(std::size_t first_on_card) : owners(table(first_on_card)) {}
   Status load() {
-    return leg->load(model().lookup(), serial, [&](std::uint64_t d, std::uint64_t t) { done = d, total = t; });
+    return leg->load(model().part_reader(), serial, [&](std::uint64_t d, std::uint64_t t) { done = d, total = t; });
   }
   Result<Sums> step(const Routed& routed) {
     Dispatcher dispatcher(owners, {&host, leg.get()}, model().kernels, kTopK, serial, model().ops);
@@ -83,11 +83,14 @@ TEST(CardLegTest, AnySplitBetweenHostAndCard_SameSums) {
 TEST(CardLegTest, LoadingCopiesEachOwnedSlabOnce_AndTellsHowFarItIs) {
   Legs legs(5);
   ASSERT_TRUE(legs.load().ok());
-  std::uint64_t bytes = 0;
-  for (const auto& layer : model().layers) bytes += (kExperts - 5) * layer.shape.slab_bytes();
-  EXPECT_EQ(legs.card.bytes_written, bytes);
-  EXPECT_EQ(legs.total, bytes);
-  EXPECT_EQ(legs.done, bytes);
+  std::uint64_t bytes = 0, places = 0;
+  for (const auto& layer : model().layers) {
+    bytes += (kExperts - 5) * layer.shape.slab_bytes();
+    places += (kExperts - 5) * card_slab_bytes(layer.shape);
+  }
+  EXPECT_EQ(legs.card.bytes_written, places);
+  EXPECT_EQ(legs.total, places);
+  EXPECT_EQ(legs.done, places);
   EXPECT_EQ(legs.leg->counters().weight_bytes_sent, bytes);
   EXPECT_EQ(legs.leg->experts(), (kExperts - 5) * model().n_layers());
   EXPECT_EQ(legs.leg->name(), "card0");
@@ -113,6 +116,23 @@ TEST(CardLegTest, LoadingFails_NamesTheCard) {
   const Status loaded = legs.load();
   ASSERT_FALSE(loaded.ok());
   EXPECT_THAT(loaded.error().text(), HasSubstr("loading experts to card0"));
+}
+
+TEST(CardLegTest, AReadThatFails_EndsLoadingWithItsReason) {
+  Legs legs(0);
+  const SlabPartReader whole = model().part_reader();
+  const Status loaded = legs.leg->load(
+      [&](std::uint32_t layer, std::uint16_t expert, SlabPart part, std::uint64_t at,
+          std::span<std::byte> to) -> Status {
+        if (layer == 1 && expert == 2 && part == SlabPart::kDown && at > 0)
+          return Error(ErrorCode::kCorrupt, "the file has become shorter");
+        return whole(layer, expert, part, at, to);
+      },
+      legs.serial, [](std::uint64_t, std::uint64_t) {});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(loaded.error().text(), HasSubstr("loading experts to card0"));
+  EXPECT_THAT(loaded.error().text(), HasSubstr("has become shorter"));
 }
 
 TEST(CardLegTest, ASecondBatchBeforeCollect_IsBusy) {
@@ -191,6 +211,91 @@ TEST(CardLegTest, RowsWithoutTheCardsPairs_GiveTheOthersSums_AndCountTheCards) {
   EXPECT_EQ(twice.batches, 2 * once.batches);
 }
 
+// Host and two cards, the first the trunk's: expert e is leg e % 3's.
+struct TwoCards {
+  TwoCards() {
+    std::vector<std::uint16_t> places;
+    for (std::uint32_t layer = 0; layer < model().n_layers(); ++layer)
+      for (std::size_t expert = 0; expert < kExperts; ++expert)
+        places.push_back(static_cast<std::uint16_t>(expert % 3));
+    owners.emplace(test::kEpoch, std::vector<std::string>{"host", card_leg_name(0), card_leg_name(1)},
+                   model().n_layers(), kExperts, std::move(places));
+    host.emplace(*owners, model().lookup(), model().kernels, serial, model().ops);
+    for (std::size_t i = 0; i < 2; ++i) {
+      legs[i] = CardLeg::make(cards[i], cards[i].slab_memory(), *owners, i + 1, model().kernels, 24,
+                              i == 0 ? CardLeg::Place::kWithTrunk : CardLeg::Place::kApart)
+                    .value();
+      EXPECT_TRUE(legs[i]->load(model().part_reader(), serial, [](std::uint64_t, std::uint64_t) {}).ok());
+    }
+    dispatcher.emplace(*owners, std::vector<Leg*>{&*host, legs[0].get(), legs[1].get()}, model().kernels, kTopK, serial,
+                       model().ops);
+    dispatcher->begin_step();
+  }
+  Result<Sums> sums_of(RoutedRows rows) {
+    Sums sums(rows.n_rows);
+    TERRACE_RETURN_IF_ERROR(dispatcher->submit(rows));
+    TERRACE_RETURN_IF_ERROR(dispatcher->collect(sums.view(), sums.failed));
+    return sums;
+  }
+
+  Serial serial;
+  terrace::test::FakeCard cards[2] = {terrace::test::FakeCard(all_slabs()), terrace::test::FakeCard(all_slabs(), 1)};
+  std::optional<OwnerTable> owners;
+  std::optional<HostLeg> host;
+  std::unique_ptr<CardLeg> legs[2];
+  std::optional<Dispatcher> dispatcher;
+};
+
+TEST(CardLegTest, TwoCards_EachComputesItsPairs_SumsOfTheHostAlone) {
+  terrace::test::Rng rng(test::kSeed);
+  TwoCards two;
+  for (const std::uint32_t n_rows : {1u, 9u, 300u}) {
+    const Routed routed(1, n_rows, n_rows > 64 ? Priority::kPrompt : Priority::kDecode, rng);
+    Legs alone(kExperts);
+    const auto expected = alone.step(routed);
+    ASSERT_TRUE(expected.ok());
+    const auto got = two.sums_of(routed.view);
+    ASSERT_TRUE(got.ok()) << got.error().text();
+    EXPECT_EQ(got->values, expected->values) << "rows " << n_rows << ", seed " << test::kSeed;
+    EXPECT_EQ(got->failed, expected->failed);
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_GT(two.cards[i].pairs, 0u);
+    EXPECT_EQ(two.cards[i].pairs, two.legs[i]->counters().pairs);
+  }
+  EXPECT_EQ(two.cards[0].pairs + two.cards[1].pairs + two.host->counters().pairs, 310 * kTopK);
+  EXPECT_EQ(two.legs[1]->name(), "card1");
+}
+
+// The trunk's card goes through a step by itself; the other one is asked as the CPU is, while the first computes.
+TEST(CardLegTest, OnlyTheTrunksCard_GivesItsSlabsToTheTrunk) {
+  terrace::test::Rng rng(test::kSeed);
+  TwoCards two;
+  const std::span<const kernels::SlabView> part = two.dispatcher->part_on_card();
+  ASSERT_EQ(part.size(), std::size_t{model().n_layers()} * kExperts);
+  for (std::size_t expert = 0; expert < kExperts; ++expert)
+    EXPECT_EQ(part[expert].gate != nullptr, expert % 3 == 1) << "expert " << expert;
+  EXPECT_TRUE(two.dispatcher->slabs_on_card().empty()) << "another card and the host own some";
+  EXPECT_FALSE(two.dispatcher->launches_on_card()) << "not on the card that the trunk waits in";
+  const Routed routed(0, 9, Priority::kDecode, rng);
+  RoutedRows rows = routed.view;
+  rows.without_card = true;
+  ASSERT_TRUE(two.sums_of(rows).ok());
+  EXPECT_EQ(two.cards[0].pairs, 0u) << "the trunk computes them";
+  EXPECT_GT(two.cards[1].pairs, 0u);
+}
+
+TEST(CardLegTest, OneOfTwoCardsFails_ItAloneIsLost) {
+  terrace::test::Rng rng(test::kSeed);
+  TwoCards two;
+  two.cards[1].broken = true;
+  const auto failed = two.sums_of(Routed(0, 9, Priority::kDecode, rng).view);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(failed.error().text(), HasSubstr("card1"));
+  EXPECT_EQ(two.legs[0]->state(), LegState::kOk);
+  EXPECT_EQ(two.legs[1]->state(), LegState::kLost);
+}
+
 // A later epoch gives an expert of the card to the host: the card still has it in memory, and must not add it.
 TEST(CardLegTest, AnEpochInWhichTheCardOwnsLessThanItHolds_NothingForATrunkThere) {
   Legs legs(1);
@@ -202,5 +307,5 @@ TEST(CardLegTest, AnEpochInWhichTheCardOwnsLessThanItHolds_NothingForATrunkThere
   EXPECT_TRUE(dispatcher.slabs_on_card().empty());
 }
 
-}  // namespace
+}  // namespace card_leg_test
 }  // namespace terrace::legs

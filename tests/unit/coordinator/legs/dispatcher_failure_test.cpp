@@ -6,10 +6,11 @@
 #include "common/threads/pool.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/host_leg.h"
+#include "coordinator/legs/out_leg.h"
 #include "tests/unit/coordinator/legs/failure_parts.h"
 
 namespace terrace::legs {
-namespace {
+namespace dispatcher_failure_test {
 
 using namespace std::chrono_literals;
 using test::kExperts;
@@ -105,7 +106,7 @@ class DispatcherFailure : public testing::Test {
 TEST_F(DispatcherFailure, NobodyFails_EveryNodeHasItsBatchAndTheHostHasComputedBeforeAnAnswerIsTaken) {
   std::string events;
   first_->events = second_->events = &events;
-  host_->set_between_slices([&] {
+  host_->set_meanwhile([&] {
     events += 'h';
     dispatcher().progress();  // answers may come: they wait
   });
@@ -370,6 +371,22 @@ TEST_F(DispatcherFailure, NewSessionOfANode_GoesOnWithItsCounters) {
   EXPECT_GT(board_.changes(), changes);
 }
 
+// Found by SupervisedSimulation: the board called it lost again, and it would have been taken back.
+TEST_F(DispatcherFailure, NodeFoundWrongBeforeAnEpochThatHasItLost_StaysWrong) {
+  const Routed routed = rows(1, 6);
+  expect_same_sums(routed);
+  const auto lost = make_out_leg("box1:9000", LegKind::kNode, LegState::kLost, "box1:9000: the node is lost");
+  const OwnerTable all(8, {"host", "box1:9000", "box2:9000"}, failing_model().n_layers(), kExperts,
+                       std::vector<std::uint16_t>(failing_model().n_layers() * kExperts, 0));
+  const auto host =
+      std::make_shared<HostLeg>(all, failing_model().lookup(), failing_model().kernels, serial_, failing_model().ops);
+  dispatcher().publish(make_epoch(all, {host, lost, second_}));
+  board_.find("box1:9000")->set_state(LegState::kWrong, "box1:9000: other bits");
+  expect_same_sums(routed);
+  EXPECT_EQ(board_.find("box1:9000")->state(), LegState::kWrong);
+  EXPECT_EQ(board_.find("box1:9000")->report().reason, "box1:9000: other bits");
+}
+
 // ---- backstop -----------------------------------------------------------------------------------------------------
 
 TEST(Backstop, EqualsAnExecutor_ReadAheadOrNot_AnyWorkers) {
@@ -445,5 +462,5 @@ TEST(Backstop, ErrorOfAReadEndsTheWork_TheNextOneGoes) {
   EXPECT_EQ(good, test::local_sums(failing_model(), batch.batch));
 }
 
-}  // namespace
+}  // namespace dispatcher_failure_test
 }  // namespace terrace::legs

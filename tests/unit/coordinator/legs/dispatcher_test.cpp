@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "common/threads/pool.h"
 #include "coordinator/legs/host_leg.h"
 #include "tests/unit/coordinator/legs/test_model.h"
 
 namespace terrace::legs {
-namespace {
+namespace dispatcher_test {
 
 using test::kExperts;
 using test::kTopK;
@@ -377,61 +376,6 @@ TEST(DispatcherHalves, ErrorOfEitherHalfOrAbandon_LeavesNoTicketOpen) {
   EXPECT_EQ(rest, host_alone(second));
 }
 
-// ---- host leg -------------------------------------------------------------------------------------------------------
-
-TEST(HostLeg, LooksUpOwnedSlabsOnly) {
-  terrace::test::Rng rng(test::kSeed);
-  const OwnerTable owners = random_table(3, rng);
-  std::set<std::pair<std::uint32_t, std::uint16_t>> asked;
-  const SlabLookup lookup = [&](std::uint32_t layer, std::uint16_t expert) {
-    EXPECT_EQ(owners.owners(layer)[expert], 0) << layer << ", " << expert;
-    EXPECT_TRUE(asked.insert({layer, expert}).second) << "asked twice";
-    return model().lookup()(layer, expert);
-  };
-  Serial serial;
-  const HostLeg host(owners, lookup, model().kernels, serial, model().ops);
-  EXPECT_EQ(asked.size(), owners.n_slabs(0));
-  EXPECT_EQ(host.experts(), owners.n_slabs(0));
-}
-
-TEST(HostLegDeathTest, ExpertOfAnotherLeg_Aborts) {
-  terrace::test::Rng rng(test::kSeed);
-  std::vector<std::uint16_t> owners(model().n_layers() * kExperts, 0);
-  owners[kExperts + 3] = 1;  // expert 3 of layer 1
-  Serial serial;
-  HostLeg host(table(2, owners), model().lookup(), model().kernels, serial, model().ops);
-  test::TestBatch batch(model(), 1, 4, 4, kExperts, Priority::kDecode, rng);
-  Sums sums(4);
-  std::erase_if(batch.pairs, [](const kernels::Pair& pair) { return pair.expert == 3; });
-  batch.batch.pairs = batch.pairs;
-  EXPECT_TRUE(host.collect(*host.submit(batch.batch), sums.view(), sums.failed).ok());
-  batch.pairs = {{0, 3, 1.0f}};
-  batch.batch.pairs = batch.pairs;
-  const Ticket ticket = *host.submit(batch.batch);
-  EXPECT_DEATH((void)host.collect(ticket, sums.view(), sums.failed), "");
-}
-
-TEST(HostLeg, SeveralOpenInAnyOrder_AndTheHookRunsBetweenSlices) {
-  terrace::test::Rng rng(test::kSeed);
-  const OwnerTable owners = table(1, std::vector<std::uint16_t>(model().n_layers() * kExperts, 0));
-  Serial serial;
-  HostLeg host(owners, model().lookup(), model().kernels, serial, model().ops);
-  int calls = 0;
-  host.set_between_slices([&] { ++calls; });
-  const test::TestBatch small(model(), 1, 4, 4, kExperts, Priority::kDecode, rng);
-  const test::TestBatch large(model(), 2, 600, 600, kExperts, Priority::kPrompt, rng);
-  const Ticket first = *host.submit(small.batch), second = *host.submit(large.batch);
-  Sums sums(600), few(4);
-  ASSERT_TRUE(host.collect(second, sums.view(), sums.failed).ok());
-  EXPECT_EQ(sums, local_sums(model(), large.batch));
-  EXPECT_GT(calls, 0);
-  ASSERT_TRUE(host.collect(first, few.view(), few.failed).ok());
-  EXPECT_EQ(few, local_sums(model(), small.batch));
-  EXPECT_EQ(host.counters().batches, 2u);
-  EXPECT_EQ(host.counters().rows, 604u);
-  EXPECT_EQ(host.counters().pairs, small.pairs.size() + large.pairs.size());
-}
-
 // ---- owner table ----------------------------------------------------------------------------------------------------
 
 TEST(OwnerTable, TellsExpertsByLegAndLayer) {
@@ -452,5 +396,5 @@ TEST(OwnerTableDeathTest, WrongSizeOrLeg_Aborts) {
   EXPECT_DEATH(OwnerTable(1, {"host"}, 1, 2, {0, 1}), "does not exist");
 }
 
-}  // namespace
+}  // namespace dispatcher_test
 }  // namespace terrace::legs

@@ -4,8 +4,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <span>
+#include <vector>
 
 #include "common/base/aligned_buffer.h"
 #include "common/manifest/slab.h"
@@ -15,7 +18,7 @@
 #include "tests/unit/coordinator/legs/expert_file.h"
 
 namespace terrace::legs {
-namespace {
+namespace file_slabs_test {
 
 gguf::File open(const std::filesystem::path& path) {
   auto file = gguf::File::open(path);
@@ -42,6 +45,37 @@ void expect_equal_to_read_slab(const std::filesystem::path& path) {
       EXPECT_EQ(std::memcmp(view.down, at + shape.gate_bytes() + shape.up_bytes(), shape.down_bytes()), 0)
           << layer << ", " << expert;
     }
+  }
+}
+
+// In pieces that end in the middle of a part and of a page: what a card's writer asks for.
+TEST(FileSlabs, PartsReadPieceByPiece_AreThoseOfTheMapping) {
+  const terrace::test::TempDir dir;
+  write_model(dir / "fused.gguf", true, TensorType::kQ8_0);
+  for (const auto& path : {terrace::test::data_dir() / "tiny" / "tiny-mix.gguf", dir / "fused.gguf"}) {
+    const gguf::File file = open(path);
+    const auto experts = manifest::find_experts(file);
+    ASSERT_TRUE(experts.ok()) << experts.error().text();
+    const FileSlabs slabs(file, *experts);
+    const SlabPartReader read = file_part_reader(file, *experts);
+    const auto expect_part = [&](std::uint32_t layer, std::uint16_t expert, SlabPart part, const std::byte* expected,
+                                 std::uint64_t bytes) {
+      std::vector<std::byte> got(bytes);
+      constexpr std::uint64_t kPiece = 777;
+      for (std::uint64_t at = 0; at < bytes; at += kPiece) {
+        const auto to = std::span(got).subspan(at, std::min(kPiece, bytes - at));
+        ASSERT_TRUE(read(layer, expert, part, at, to).ok());
+      }
+      EXPECT_EQ(std::memcmp(got.data(), expected, bytes), 0) << path << ", " << layer << ", " << expert;
+    };
+    for (std::uint32_t layer = 0; layer < experts->layers.size(); ++layer)
+      for (std::uint16_t expert = 0; expert < experts->n_experts; ++expert) {
+        const kernels::ExpertShape shape = expert_shape(experts->layers[layer].shape);
+        const kernels::SlabView view = slabs.view(layer, expert);
+        expect_part(layer, expert, SlabPart::kGate, view.gate, shape.gate_bytes());
+        expect_part(layer, expert, SlabPart::kUp, view.up, shape.up_bytes());
+        expect_part(layer, expert, SlabPart::kDown, view.down, shape.down_bytes());
+      }
   }
 }
 
@@ -177,5 +211,5 @@ TEST(SelectLayerKernels, TypeWithoutKernels_NamesTheBlock) {
   EXPECT_NE(selected.error().text().find("Q5_1"), std::string::npos) << selected.error().text();
 }
 
-}  // namespace
+}  // namespace file_slabs_test
 }  // namespace terrace::legs

@@ -6,7 +6,7 @@
 #include "tests/unit/coordinator/legs/transports.h"
 
 namespace terrace::legs {
-namespace {
+namespace lane_test {
 
 using namespace std::chrono_literals;
 using test::FakeNode;
@@ -400,5 +400,5 @@ TEST_P(LaneTest, Goodbye_IsSaid) {
 
 TERRACE_OVER_TRANSPORTS(LaneTest);
 
-}  // namespace
+}  // namespace lane_test
 }  // namespace terrace::legs

@@ -6,7 +6,7 @@
 #include <thread>
 
 namespace terrace::legs {
-namespace {
+namespace leg_board_test {
 
 TEST(LegBoard, OneEntryAName_InTheOrderTheyCame) {
   LegBoard board;
@@ -96,5 +96,5 @@ TEST(LegState, Names) {
   EXPECT_STREQ(name(LegState::kWrong), "wrong");
 }
 
-}  // namespace
+}  // namespace leg_board_test
 }  // namespace terrace::legs

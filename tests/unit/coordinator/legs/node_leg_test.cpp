@@ -11,7 +11,7 @@
 #include "tests/unit/coordinator/legs/transports.h"
 
 namespace terrace::legs {
-namespace {
+namespace node_leg_test {
 
 using namespace std::chrono_literals;
 using test::FakeNode;
@@ -759,5 +759,5 @@ TERRACE_OVER_TRANSPORTS(RangesOfANode);
 TERRACE_OVER_TRANSPORTS(NodeLegTest);
 TERRACE_OVER_TRANSPORTS(WrongAnswers);
 
-}  // namespace
+}  // namespace node_leg_test
 }  // namespace terrace::legs

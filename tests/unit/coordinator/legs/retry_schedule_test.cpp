@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace terrace::legs {
-namespace {
+namespace retry_schedule_test {
 
 using std::chrono::milliseconds;
 using TimePoint = RetrySchedule::TimePoint;
@@ -71,5 +71,5 @@ TEST(RetrySchedule, GivenUp_IsNeverTried) {
   EXPECT_FALSE(schedule.due(at(100'000)));
 }
 
-}  // namespace
+}  // namespace retry_schedule_test
 }  // namespace terrace::legs

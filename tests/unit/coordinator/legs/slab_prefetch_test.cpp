@@ -13,7 +13,7 @@
 #include "tests/unit/coordinator/legs/expert_file.h"
 
 namespace terrace::legs {
-namespace {
+namespace slab_prefetch_test {
 
 constexpr std::uint32_t kLayers = 2;
 constexpr std::uint16_t kExperts = 2;
@@ -69,7 +69,7 @@ class Prefetch : public testing::Test {
   }
 
   static constexpr std::uint64_t kLostBytes = kLayers * kExperts / 2 * kSlabBytes;
-  test::TempDir dir_;
+  terrace::test::TempDir dir_;
   std::optional<gguf::File> file_;
   manifest::ModelExperts experts_;
   std::optional<FileSlabs> slabs_;
@@ -106,5 +106,5 @@ TEST_F(Prefetch, MoreThanTheRoom_IsNotRead) {
 
 TEST_F(Prefetch, EndsWhileItReads) { make(kAmple)->want(table(false, 1), table(true, 2)); }
 
-}  // namespace
+}  // namespace slab_prefetch_test
 }  // namespace terrace::legs

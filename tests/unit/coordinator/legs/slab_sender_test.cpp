@@ -10,7 +10,7 @@
 #include "tests/unit/coordinator/legs/transports.h"
 
 namespace terrace::legs {
-namespace {
+namespace slab_sender_test {
 
 using namespace std::chrono_literals;
 using terrace::test::Bytes;
@@ -272,5 +272,5 @@ TEST_P(SlabSenderTest, EndsWithPiecesInFlight_TheLaneReadsThemNoMore) {
 
 TERRACE_OVER_TRANSPORTS(SlabSenderTest);
 
-}  // namespace
+}  // namespace slab_sender_test
 }  // namespace terrace::legs

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace terrace::legs {
-namespace {
+namespace soft_limit_test {
 
 using namespace std::chrono_literals;
 
@@ -79,5 +79,5 @@ TEST(SoftLimits, HardIsTwentySoftAndNeverBelowTwoSeconds) {
   EXPECT_EQ(SoftLimits::hard(1s), 20s);
 }
 
-}  // namespace
+}  // namespace soft_limit_test
 }  // namespace terrace::legs

@@ -13,7 +13,7 @@
 #include "coordinator/legs/out_leg.h"
 
 namespace terrace::legs {
-namespace {
+namespace supervisor_test {
 
 using std::chrono::milliseconds;
 
@@ -67,8 +67,12 @@ class World {
       });
     }
     Status forget(std::uint64_t epoch) override {
-      world_.note([&] { world_.forgotten[at_].push_back(epoch); });
-      return {};
+      Status told;
+      world_.note([&] {
+        world_.forgotten[at_].push_back(epoch);
+        if (std::exchange(world_.next_forget_unanswered, false)) told = Error(ErrorCode::kDeadline, "no answer");
+      });
+      return told;
     }
     Status take_further(const OwnerTable&, std::size_t, std::stop_token, std::uint64_t&) override {
       return Error(ErrorCode::kInternal, "asked by the hook alone");
@@ -180,6 +184,7 @@ class World {
   std::deque<Attempt> further;
   std::vector<std::uint16_t> inherited;  // the nodes asked
   std::map<std::uint16_t, std::vector<std::uint64_t>> given_back;
+  bool next_forget_unanswered = false;
   std::vector<std::string> lines;
   bool let_go = false;
   std::unique_ptr<Supervisor> supervisor;
@@ -515,6 +520,27 @@ TEST_F(SupervisorHeirs, ShareTaken_TheNextEpochNamesItsNumberAndTheOldOneIsForgo
   EXPECT_TRUE(world_.until([&] { return world_.forgotten[kBox2] == std::vector<std::uint64_t>{1}; }));
 }
 
+// Found by SupervisedSimulation: what the epoch had brought stayed on the node for good.
+TEST_F(SupervisorHeirs, NodeThatDoesNotAnswerToForget_IsToldAgain) {
+  world_.note([&] { world_.next_forget_unanswered = true; });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until_published(3));
+  world_.retire(2);
+  EXPECT_TRUE(world_.until([&] { return world_.forgotten[kBox2] == std::vector<std::uint64_t>{1, 1}; }));
+}
+
+TEST_F(SupervisorHeirs, ShareThatFailed_IsForgottenForCertainAndThenGivenBack) {
+  world_.note([&] {
+    world_.further = {{Error(ErrorCode::kDeadline, "box2:9000: answers too late")}};
+    world_.next_forget_unanswered = true;
+  });
+  world_.lose(kBox1);
+  ASSERT_TRUE(world_.until([&] { return !world_.given_back[kBox2].empty(); }));
+  const auto forgotten = world_.look([&] { return world_.forgotten[kBox2]; });
+  ASSERT_EQ(forgotten.size(), 2u);
+  EXPECT_EQ(forgotten[0], forgotten[1]);
+}
+
 TEST_F(SupervisorHeirs, SurvivorRefuses_TheHostKeepsThemAndItIsToldOnce) {
   world_.note([&] { world_.further = {{Error(ErrorCode::kOutOfMemory, "box2:9000: share needs 2G")}}; });
   world_.lose(kBox1);
@@ -620,5 +646,5 @@ TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {
   EXPECT_EQ(world.look([&] { return world.published.size(); }), 2u);
 }
 
-}  // namespace
+}  // namespace supervisor_test
 }  // namespace terrace::legs

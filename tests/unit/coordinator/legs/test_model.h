@@ -2,6 +2,7 @@
 // classes; and rows with their chosen experts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common/wire/messages.h"
+#include "coordinator/legs/card_leg.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/routed_experts.h"
 #include "tests/unit/kernels/executor/test_layer.h"
@@ -45,6 +47,15 @@ struct TestModel {
   std::uint32_t n_layers() const { return static_cast<std::uint32_t>(layers.size()); }
   SlabLookup lookup() const {
     return [this](std::uint32_t layer, std::uint16_t expert) { return layers.at(layer).experts.at(expert).view(); };
+  }
+  SlabPartReader part_reader() const {
+    return [this](std::uint32_t layer, std::uint16_t expert, SlabPart part, std::uint64_t at, std::span<std::byte> to) {
+      const terrace::test::Slab& slab = layers.at(layer).experts.at(expert);
+      const auto& from = part == SlabPart::kGate ? slab.gate : (part == SlabPart::kUp ? slab.up : slab.down);
+      TERRACE_CHECK(at + to.size() <= from.size(), "inside the part");
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(at), to.size(), to.begin());
+      return Status();
+    };
   }
   std::vector<kernels::ExpertShape> shapes() const {
     std::vector<kernels::ExpertShape> all;

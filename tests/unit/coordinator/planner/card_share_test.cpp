@@ -10,7 +10,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace::planner {
-namespace {
+namespace card_share_test {
 
 using ::testing::HasSubstr;
 
@@ -75,7 +75,7 @@ TEST(CardShare, LayersThatTheCardHasNoKernelFor_StayOnTheHost) {
   EXPECT_EQ(with_card.experts(0, 1).size(), kExperts);
 }
 
-MemoryPlan plan(const legs::OwnerTable& owners, const CardInput& card, std::uint64_t dense = 0) {
+MemoryPlan plan(const legs::OwnerTable& owners, std::vector<CardInput> cards, std::uint64_t dense = 0) {
   static const manifest::Manifest m = model();
   static const arch::ModelInfo info = [] {
     arch::ModelInfo made;
@@ -83,7 +83,7 @@ MemoryPlan plan(const legs::OwnerTable& owners, const CardInput& card, std::uint
     made.kv_bytes_per_position = 1024;
     return made;
   }();
-  PlanInput input{.model = m, .info = info, .owners = owners, .host = {}, .card = card};
+  PlanInput input{.model = m, .info = info, .owners = owners, .host = {}, .cards = std::move(cards)};
   input.host.available = std::uint64_t{1} << 30;
   input.host.dense_bytes = dense;
   return plan_memory(input, {}).value();
@@ -95,7 +95,7 @@ TEST(CardShare, APlanShowsTheCard_AndItsPinnedMemoryOnTheHost) {
   EXPECT_EQ(input.name, "card0");
   input.budget_bytes = input.slab_bytes + 1000;
   const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, card.slab_memory().size(), layers());
-  const MemoryPlan p = plan(owners, input);
+  const MemoryPlan p = plan(owners, {input});
   ASSERT_EQ(p.legs.size(), 2u);
   EXPECT_TRUE(p.fits());
   EXPECT_EQ(p.legs[1].name, "card0");
@@ -106,6 +106,48 @@ TEST(CardShare, APlanShowsTheCard_AndItsPinnedMemoryOnTheHost) {
   EXPECT_EQ(p.legs[1].needs, p.legs[1].offers);
   EXPECT_EQ(p.legs[0].scratch_bytes, input.staging_bytes);
   EXPECT_EQ(p.legs[0].staging_bytes, 0u);  // no node
+}
+
+TEST(CardShare, FurtherCards_TakeOfWhatTheFirstLeave_InEveryLayer) {
+  const std::uint64_t an_expert = slab(0) + slab(1) + slab(2);
+  const test::FakeCard first(2 * an_expert), second(an_expert, 1), third(3 * an_expert, 3);
+  legs::OwnerTable owners = share("host=1-7,box:1=0", {"box:1"});
+  std::vector<CardInput> inputs;
+  for (const test::FakeCard* card : {&first, &second, &third}) {
+    owners = give_hot_part(owners, *card, card->slab_memory().size(), layers());
+    inputs.push_back(describe(*card, 0));
+  }
+  ASSERT_EQ(owners.leg_names(), (std::vector<std::string>{"host", "box:1", "card0", "card1", "card3"}));
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(owners.experts(1, layer), (std::vector<std::uint16_t>{0}));
+    EXPECT_EQ(owners.experts(2, layer), (std::vector<std::uint16_t>{1, 2}));
+    EXPECT_EQ(owners.experts(3, layer), (std::vector<std::uint16_t>{3}));
+    EXPECT_EQ(owners.experts(4, layer), (std::vector<std::uint16_t>{4, 5, 6}));
+    EXPECT_EQ(owners.experts(0, layer), (std::vector<std::uint16_t>{7}));
+  }
+}
+
+TEST(CardShare, APlanShowsEachCard_AndTheirPinnedMemoryOnTheHost) {
+  const std::uint64_t an_expert = slab(0) + slab(1) + slab(2);
+  const test::FakeCard first(2 * an_expert), second(an_expert, 1);
+  legs::OwnerTable owners = share("host=0-7", {});
+  std::vector<CardInput> inputs;
+  for (const test::FakeCard* card : {&first, &second}) {
+    owners = give_hot_part(owners, *card, card->slab_memory().size(), layers());
+    inputs.push_back(describe(*card, 0));
+  }
+  const MemoryPlan p = plan(owners, inputs);
+  EXPECT_TRUE(p.fits());
+  ASSERT_EQ(p.legs.size(), 3u);
+  EXPECT_EQ(p.legs[1].name, "card0");
+  EXPECT_EQ(p.legs[1].experts, "0-1");
+  EXPECT_EQ(p.legs[1].slab_bytes, 2 * an_expert);
+  EXPECT_EQ(p.legs[2].name, "card1");
+  EXPECT_TRUE(p.legs[2].is_card);
+  EXPECT_EQ(p.legs[2].experts, "2");
+  EXPECT_EQ(p.legs[2].offers, second.facts().budget_bytes);
+  EXPECT_EQ(p.legs[0].scratch_bytes, inputs[0].staging_bytes + inputs[1].staging_bytes);
+  EXPECT_EQ(p.legs[0].staging_bytes, 0u) << "cards are no nodes";
 }
 
 TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
@@ -121,7 +163,7 @@ TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
   CardInput input = describe(card, dense);
   const legs::OwnerTable owners =
       give_hot_part(share("host=0-7", {}), card, card.slab_memory().size() - dense, layers());
-  const MemoryPlan p = plan(owners, input, 2 * dense);
+  const MemoryPlan p = plan(owners, {input}, 2 * dense);
   EXPECT_EQ(p.legs[1].slabs, 1u);
   EXPECT_EQ(p.legs[1].dense_bytes, dense);
   EXPECT_EQ(p.legs[1].needs, p.legs[1].offers);
@@ -132,7 +174,7 @@ TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
 TEST(CardShare, ACardThatHoldsNoExpert_IsRefusedWithNumbers) {
   test::FakeCard card(4096);
   const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, card.slab_memory().size(), layers());
-  const MemoryPlan p = plan(owners, describe(card, 0));
+  const MemoryPlan p = plan(owners, {describe(card, 0)});
   EXPECT_FALSE(p.fits());
   EXPECT_THAT(p.status().error().text(), HasSubstr("card 0 (Fake 1): no expert fits into the 4K"));
   EXPECT_THAT(p.status().error().text(), HasSubstr("--vram"));
@@ -171,8 +213,8 @@ TEST(TrunkOnCard, ItsPinnedMemory_IsScratchOfTheHost) {
   ASSERT_TRUE(trunk.ok()) << trunk.error().text();
   EXPECT_EQ(trunk->pinned_bytes, 4096u * 1000);
   const legs::OwnerTable owners = give_hot_part(share("host=0-7", {}), card, slab(0), layers());
-  const std::uint64_t scratch = plan(owners, describe(card, 4096, 0)).legs[0].scratch_bytes;
-  EXPECT_EQ(plan(owners, describe(card, 4096, 0, trunk->pinned_bytes)).legs[0].scratch_bytes,
+  const std::uint64_t scratch = plan(owners, {describe(card, 4096, 0)}).legs[0].scratch_bytes;
+  EXPECT_EQ(plan(owners, {describe(card, 4096, 0, trunk->pinned_bytes)}).legs[0].scratch_bytes,
             scratch + trunk->pinned_bytes);
 }
 
@@ -203,5 +245,5 @@ TEST(TrunkOnCard, WithoutAKernel_SaysWhy) {
   EXPECT_THAT(trunk.error().text(), HasSubstr("no kernel"));
 }
 
-}  // namespace
+}  // namespace card_share_test
 }  // namespace terrace::planner

@@ -8,7 +8,7 @@
 #include "coordinator/planner/share.h"
 
 namespace terrace::planner {
-namespace {
+namespace heirs_test {
 
 using Ids = std::vector<std::uint16_t>;
 using Gone = std::vector<std::uint8_t>;
@@ -89,5 +89,5 @@ TEST(InheritanceOf, ALostNode_SaysWhoGetsWhatAndHowManyBytesMove) {
   EXPECT_EQ(result.host_experts, 3u);
 }
 
-}  // namespace
+}  // namespace heirs_test
 }  // namespace terrace::planner

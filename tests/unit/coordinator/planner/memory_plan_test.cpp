@@ -10,7 +10,7 @@
 #include "coordinator/planner/share.h"
 
 namespace terrace::planner {
-namespace {
+namespace memory_plan_test {
 
 using ::testing::HasSubstr;
 
@@ -215,5 +215,5 @@ TEST(IdsText, IsWhatShareReads) {
   EXPECT_EQ(text({}), "");
 }
 
-}  // namespace
+}  // namespace memory_plan_test
 }  // namespace terrace::planner

@@ -9,9 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/planner/prediction_file.h"
+#include "tests/unit/common/temp_dir.h"
 
 namespace terrace::planner {
-namespace {
+namespace outlook_test {
 
 using ::testing::HasSubstr;
 
@@ -137,7 +138,8 @@ class PredictionFile : public OutlookTest {
     return prediction_json(input(), make_outlook(input()), "2026-03-14T15:09:26Z");
   }
   Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
-    const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "prediction-plan.json";
+    const test::TempDir dir;
+    const std::filesystem::path path = dir / "plan.json";
     std::ofstream(path) << plan.dump();
     return read_prediction(path);
   }
@@ -215,5 +217,5 @@ TEST_F(PredictionFile, Damaged_IsRefusedByName) {
   EXPECT_FALSE(read({{"prediction", 7}}).ok());
 }
 
-}  // namespace
+}  // namespace outlook_test
 }  // namespace terrace::planner

@@ -10,7 +10,7 @@
 #include "tests/unit/common/temp_dir.h"
 
 namespace terrace::planner {
-namespace {
+namespace plan_file_test {
 
 using nlohmann::json;
 using terrace::test::read_file;
@@ -110,5 +110,5 @@ TEST_F(PlanFileTest, AnythingElse_IsNoPlanFile) {
               HasSubstr("node box1:9000 is given twice"));
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace terrace::planner

@@ -6,7 +6,7 @@
 #include <map>
 
 namespace terrace::planner {
-namespace {
+namespace prediction_test {
 
 constexpr double kMs = 1e-3;
 
@@ -274,5 +274,5 @@ TEST(Prediction, FanOut_ForEachFurtherNodeOfALayer) {
   EXPECT_NEAR(predict_decode(c.model, c.measured, c.places).layers, ((1 + 4) + (1 + 2) + 1) * kMs, 1e-12);
 }
 
-}  // namespace
+}  // namespace prediction_test
 }  // namespace terrace::planner

@@ -8,7 +8,7 @@
 #include "coordinator/planner/share.h"
 
 namespace terrace::planner {
-namespace {
+namespace replan_test {
 
 using Ids = std::vector<std::uint16_t>;
 using Gone = std::vector<std::uint8_t>;
@@ -79,5 +79,5 @@ TEST(OwnersWithout, HolderThatIsGoneToo_IsNotAsked) {
   EXPECT_EQ(after.n_slabs(0), 18u);
 }
 
-}  // namespace
+}  // namespace replan_test
 }  // namespace terrace::planner

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace terrace::planner {
-namespace {
+namespace share_test {
 
 const std::vector<std::string> kNodes = {"box1:9000", "box2:9000"};
 
@@ -143,5 +143,5 @@ TEST(Share, EvenShareWithoutNodes_HostOwnsAll) {
   EXPECT_EQ(table.n_slabs(0), 24u);
 }
 
-}  // namespace
+}  // namespace share_test
 }  // namespace terrace::planner

@@ -10,7 +10,7 @@
 #include "coordinator/sampler/sampler.h"
 
 namespace terrace::sampler {
-namespace {
+namespace candidates_test {
 
 using ::testing::HasSubstr;
 using Logits = std::vector<float>;
@@ -157,5 +157,5 @@ TEST(LogitBias, OutOfRange_IsRefusedByName) {
   EXPECT_TRUE(validate(std::vector<LogitBias>{{3, -100}, {9, 100}}, 10).ok());
 }
 
-}  // namespace
+}  // namespace candidates_test
 }  // namespace terrace::sampler

@@ -10,7 +10,7 @@
 #include <random>
 
 namespace terrace::sampler {
-namespace {
+namespace logprobs_test {
 
 using ::testing::HasSubstr;
 
@@ -68,5 +68,5 @@ TEST(Logprobs, WrongInput_IsNamed) {
   EXPECT_THAT(infinite.error().text(), HasSubstr("token 1"));
 }
 
-}  // namespace
+}  // namespace logprobs_test
 }  // namespace terrace::sampler

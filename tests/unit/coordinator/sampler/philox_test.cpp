@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace terrace::sampler {
-namespace {
+namespace philox_test {
 
 // The known answers of Random123 (kat_vectors, philox4x32 10).
 TEST(Philox, KnownAnswers) {
@@ -14,5 +14,5 @@ TEST(Philox, KnownAnswers) {
             PhiloxCounter({0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-}  // namespace
+}  // namespace philox_test
 }  // namespace terrace::sampler

@@ -15,7 +15,7 @@
 #include "coordinator/sampler/philox.h"
 
 namespace terrace::sampler {
-namespace {
+namespace sampler_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -144,6 +144,22 @@ TEST(Sampler, Greedy_TakesTheLargestAndOfEqualsTheLowestId) {
 }
 
 TEST(Sampler, Greedy_IsTheDefault) { EXPECT_EQ(draw({}, {1, 1.001f, 1}).size(), 1u); }
+
+// Who has found the largest logit elsewhere asks this.
+TEST(Sampler, TakesLargest_OnlyWhereNothingElseCouldBeChosen) {
+  const auto takes = [](const SamplingOptions& options, std::vector<LogitBias> biases = {}) {
+    return Sampler(options, 3, ops(), std::move(biases)).takes_largest();
+  };
+  EXPECT_TRUE(takes({}));
+  EXPECT_FALSE(takes({.temperature = 0.5f}));
+  EXPECT_FALSE(takes({.repeat_penalty = 1.1f}));
+  EXPECT_FALSE(takes({.presence_penalty = 0.1f}));
+  EXPECT_FALSE(takes({.frequency_penalty = 0.1f}));
+  EXPECT_TRUE(takes({.repeat_penalty = 1.1f, .repeat_last_n = 0}));
+  EXPECT_FALSE(takes({}, {{.token = 1, .bias = 2.0f}}));
+  const std::uint64_t mask[] = {7};
+  EXPECT_FALSE(Sampler({}, 3, ops()).takes_largest(mask));
+}
 
 TEST(Sampler, TopK_KeepsTheFirstK) {
   SamplingOptions o = open_options();
@@ -290,5 +306,5 @@ TEST(SamplingOptions, OutOfRange_NamesTheFlag) {
   EXPECT_TRUE(validate({.temperature = 1e-40f, .top_k = 0, .top_p = 0.0f, .min_p = 1.0f, .repeat_last_n = -1}).ok());
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace terrace::sampler

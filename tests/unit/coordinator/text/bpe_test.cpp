@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace terrace::text {
-namespace {
+namespace bpe_test {
 
 using Ids = std::vector<std::int32_t>;
 using Rules = std::map<std::pair<std::int32_t, std::int32_t>, std::pair<int, std::int32_t>>;
@@ -94,5 +94,5 @@ TEST(Bpe, PieceOfAMegabyte_TakesNoSquareOfIt) {
   EXPECT_EQ(encode(chain, "a" + std::string(kBytes, 'b')), Ids({256}));
 }
 
-}  // namespace
+}  // namespace bpe_test
 }  // namespace terrace::text

@@ -5,7 +5,7 @@
 #include "common/base/utf8.h"
 
 namespace terrace::text {
-namespace {
+namespace byte_alphabet_test {
 
 TEST(ByteAlphabet, EveryByte_ComesBack) {
   std::string all, spelled;
@@ -26,5 +26,5 @@ TEST(ByteAlphabet, TextOutsideIt_IsNothing) {
     EXPECT_FALSE(alphabet_to_bytes(text).has_value()) << text;
 }
 
-}  // namespace
+}  // namespace byte_alphabet_test
 }  // namespace terrace::text

@@ -10,7 +10,7 @@
 #include "tests/test_data.h"
 
 namespace terrace::text {
-namespace {
+namespace chat_template_test {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
@@ -119,5 +119,5 @@ TEST_F(DemoChat, MarksInAMessage_ArePlainText_AndOtherTokensAreAsEver) {
   EXPECT_EQ(tokenizer_.decode(ids, {}).value(), sly.text);
 }
 
-}  // namespace
+}  // namespace chat_template_test
 }  // namespace terrace::text

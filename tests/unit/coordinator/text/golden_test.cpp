@@ -13,7 +13,7 @@
 #include "tests/unit/common/temp_dir.h"
 
 namespace terrace::text {
-namespace {
+namespace golden_test {
 
 using nlohmann::json;
 using Ids = std::vector<std::int32_t>;
@@ -111,5 +111,5 @@ TEST(TokenizerGolden, MergesInReverse_AreSeen) {
   EXPECT_GT(n_different, 0u);
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace terrace::text

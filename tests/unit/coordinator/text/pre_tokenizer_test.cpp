@@ -9,7 +9,7 @@
 #include "tests/test_data.h"
 
 namespace terrace::text {
-namespace {
+namespace pre_tokenizer_test {
 
 using nlohmann::json;
 
@@ -107,5 +107,5 @@ TEST(PreTokenizer, MegabytesOfOneKind_AreCut) {
   }
 }
 
-}  // namespace
+}  // namespace pre_tokenizer_test
 }  // namespace terrace::text

@@ -5,7 +5,7 @@
 #include <random>
 
 namespace terrace::text {
-namespace {
+namespace special_matcher_test {
 
 TEST(SpecialMatcher, LeftmostWins_ThenTheLongest) {
   const SpecialMatcher matcher({{"ab", 1}, {"abc", 2}, {"bcd", 3}, {"abcdef", 4}});
@@ -52,5 +52,5 @@ TEST(SpecialMatcher, RandomEntries_EqualASearchOfAll) {
   }
 }
 
-}  // namespace
+}  // namespace special_matcher_test
 }  // namespace terrace::text

@@ -5,7 +5,7 @@
 #include <random>
 
 namespace terrace::text {
-namespace {
+namespace stop_matcher_test {
 
 StopMatcher matcher_of(std::vector<std::string> stops) { return StopMatcher::make(std::move(stops)).value(); }
 
@@ -73,5 +73,5 @@ TEST(StopMatcher, AnyCutIntoPieces_GivesTheSameText) {
   }
 }
 
-}  // namespace
+}  // namespace stop_matcher_test
 }  // namespace terrace::text

@@ -8,7 +8,7 @@
 #include "tests/unit/coordinator/text/small_vocabulary.h"
 
 namespace terrace::text {
-namespace {
+namespace stream_decoder_test {
 
 Tokenizer tokenizer() { return Tokenizer::make(test::small_vocabulary()).value(); }
 
@@ -61,5 +61,5 @@ TEST(StreamDecoder, RandomBytes_EachPieceIsUtf8AndTheSumIsTheReplacedText) {
   }
 }
 
-}  // namespace
+}  // namespace stream_decoder_test
 }  // namespace terrace::text

@@ -5,7 +5,7 @@
 #include "tests/unit/coordinator/text/small_vocabulary.h"
 
 namespace terrace::text {
-namespace {
+namespace text_output_test {
 
 class TextOutputTest : public testing::Test {
  protected:
@@ -46,5 +46,5 @@ TEST_F(TextOutputTest, EndThatCompletesAStopString_Stops) {
 
 TEST_F(TextOutputTest, BadStopString_IsRefused) { EXPECT_FALSE(TextOutput::make(tokenizer_, {}, {""}).ok()); }
 
-}  // namespace
+}  // namespace text_output_test
 }  // namespace terrace::text

@@ -8,7 +8,7 @@
 #include "tests/unit/coordinator/text/small_vocabulary.h"
 
 namespace terrace::text {
-namespace {
+namespace tokenizer_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -198,5 +198,5 @@ TEST(Tokenizer, TextLongerThanAllowed_IsRefused) {
   EXPECT_THAT(result.error().text(), HasSubstr("1073741825"));
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace terrace::text

@@ -12,7 +12,7 @@
 #include "tests/unit/common/temp_dir.h"
 
 namespace terrace::text {
-namespace {
+namespace vocabulary_gguf_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -89,5 +89,5 @@ TEST(VocabularyFromGguf, BaseFile_IsReadWhole) {
   EXPECT_TRUE(v.notes.empty());
 }
 
-}  // namespace
+}  // namespace vocabulary_gguf_test
 }  // namespace terrace::text

@@ -1,7 +1,7 @@
 // A card for tests: its memory is the host's, its kernels are the scalar ones, its failures are the test's.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -15,7 +15,8 @@ namespace terrace::test {
 
 class FakeCard final : public kernels::ExpertCard {
  public:
-  explicit FakeCard(std::uint64_t slab_bytes) : memory_(slab_bytes + kAlignment) {
+  explicit FakeCard(std::uint64_t slab_bytes, int index = 0) : memory_(slab_bytes + kAlignment) {
+    facts_.index = index;
     facts_.name = "Fake 1";
     facts_.budget_bytes = facts_.total_bytes = slab_bytes;
   }
@@ -161,14 +162,19 @@ class FakeCard final : public kernels::ExpertCard {
   class FakeWriter final : public kernels::CardWriter {
    public:
     explicit FakeWriter(FakeCard& card) : card_(card) {}
-    Status write(std::byte* to, std::span<const std::byte> data) override {
+    using CardWriter::queue;
+    // In pieces of which most slabs have several, and a shorter last one.
+    Status queue(std::byte* to, std::uint64_t bytes, Fill fill) override {
+      constexpr std::uint64_t kSmallPiece = 1000;
       TERRACE_RETURN_IF_ERROR(card_.alive());
       const std::span<std::byte> memory = card_.slab_memory();
-      TERRACE_CHECK(to >= memory.data() && to + data.size() <= memory.data() + memory.size(), "inside the card");
-      std::memcpy(to, data.data(), data.size());
-      card_.bytes_written += data.size();
+      TERRACE_CHECK(to >= memory.data() && to + bytes <= memory.data() + memory.size(), "inside the card");
+      for (std::uint64_t at = 0; at < bytes; at += kSmallPiece)
+        TERRACE_RETURN_IF_ERROR(fill(at, {to + at, std::min(kSmallPiece, bytes - at)}));
+      card_.bytes_written += bytes;
       return {};
     }
+    Status finish() override { return card_.alive(); }
 
    private:
     FakeCard& card_;

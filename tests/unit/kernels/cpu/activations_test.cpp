@@ -13,7 +13,7 @@
 #include "tests/unit/kernels/cpu/weight_rows.h"
 
 namespace terrace::kernels {
-namespace {
+namespace activations_test {
 
 using test::Bytes;
 
@@ -103,5 +103,5 @@ TEST(QuantizeReference, BelowTheSmallestAmax_IsAZeroBlock) {
 INSTANTIATE_TEST_SUITE_P(All, Quantize, testing::ValuesIn(kVariants),
                          [](const auto& param) { return test::isa_identifier(param.param.isa); });
 
-}  // namespace
+}  // namespace activations_test
 }  // namespace terrace::kernels

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace terrace::kernels {
-namespace {
+namespace isa_test {
 
 // A Xeon of 2023: every bit that is asked for, with all registers saved.
 constexpr X86Answers kNewest{.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29,
@@ -70,5 +70,5 @@ TEST(Isa, Names_AreThoseOfTheFlag) {
   EXPECT_STREQ(name(Isa::kAvx512Vnni), "avx512-vnni");
 }
 
-}  // namespace
+}  // namespace isa_test
 }  // namespace terrace::kernels

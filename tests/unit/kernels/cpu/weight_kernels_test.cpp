@@ -14,7 +14,7 @@
 #include "tests/unit/kernels/cpu/weight_rows.h"
 
 namespace terrace::kernels {
-namespace {
+namespace weight_kernels_test {
 
 using test::Bytes;
 using test::Rng;
@@ -209,5 +209,5 @@ TEST(WeightDotsGate, PlantedWrongKernel_IsCaught) {
   EXPECT_TRUE(first_mismatch(writes_beyond, reference, problem));
 }
 
-}  // namespace
+}  // namespace weight_kernels_test
 }  // namespace terrace::kernels

@@ -12,7 +12,7 @@
 #include "tests/unit/kernels/cpu/weight_rows.h"
 
 namespace terrace::kernels {
-namespace {
+namespace weight_vectors_test {
 
 using test::Bytes;
 
@@ -192,5 +192,5 @@ TEST(WeightFormats, PatternBlock_GivesThePublishedValues) {
   }
 }
 
-}  // namespace
+}  // namespace weight_vectors_test
 }  // namespace terrace::kernels

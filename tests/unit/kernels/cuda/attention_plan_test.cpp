@@ -13,7 +13,8 @@ CardInfo card(std::uint32_t multiprocessors, std::uint32_t shared_bytes) {
   return info;
 }
 const CardInfo kH200 = card(132, 227 * 1024);
-const CardInfo kSmall = card(28, 99 * 1024);  // as of sm_86
+const CardInfo kConsumer = card(28, 99 * 1024);  // as of sm_86 and sm_120
+const CardInfo kSmall = card(28, 64 * 1024);
 
 AttentionArgs prompt(std::uint32_t n_rows, std::uint32_t head_dim, KvType type) {
   AttentionArgs args;
@@ -29,7 +30,7 @@ AttentionArgs prompt(std::uint32_t n_rows, std::uint32_t head_dim, KvType type) 
 }
 
 TEST(AttentionPlan, NoCardGetsAKernelThatTakesMoreSharedMemoryThanItHas) {
-  for (const CardInfo& info : {kH200, kSmall})
+  for (const CardInfo& info : {kH200, kConsumer, kSmall})
     for (const std::uint32_t head_dim : {64u, 128u})
       for (const KvType type : {KvType::kF16, KvType::kF32})
         for (const std::uint32_t n_rows : {1u, 31u, 32u, 512u, 4096u}) {
@@ -44,6 +45,7 @@ TEST(AttentionPlan, ManyRows_GoToThePromptsKernelWhereTheCardHasItsMemory) {
     const AttentionArgs args = prompt(512, head_dim, KvType::kF16);
     EXPECT_TRUE(choose_way(kH200, args).prompt);
     EXPECT_TRUE(choose_way(kH200, args).whole);
+    EXPECT_TRUE(choose_way(kConsumer, args).prompt);
     EXPECT_FALSE(choose_way(kSmall, args).prompt);
     EXPECT_FALSE(choose_way(kSmall, args).whole) << "the other kernel writes a partial a split";
   }

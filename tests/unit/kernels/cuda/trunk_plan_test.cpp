@@ -35,35 +35,71 @@ CardTrunkModel model() {
   return m;
 }
 
-CardTrunkLimits limits() { return {KvType::kF16, 512, 16, 40960, 1280}; }
+CardTrunkLimits limits() { return {KvType::kF16, 512, 16, 40960, 1280, 4}; }
 
 TEST(TrunkPlan, NoStepIsLargerThanTheLargest) {
-  const StepLayout largest = lay_out_largest_step(model(), limits());
+  const StepRoom room = room_for_steps(model(), limits());
   std::mt19937 rng(kSeed);
   const auto up_to = [&](std::uint32_t most) { return std::uniform_int_distribution<std::uint32_t>(1, most)(rng); };
   for (int i = 0; i < 2000; ++i) {
     const std::uint32_t rows = up_to(512);
     const CardStepSize size{rows, up_to(std::min(rows, 16u)), up_to(rows), up_to(40960)};
-    const StepLayout at = lay_out_step(model(), limits(), size);
-    EXPECT_LE(at.end, largest.end) << rows << " rows, " << size.most_keys << " keys, seed " << kSeed;
-    EXPECT_LE(at.in_bytes, largest.in_bytes);
-    EXPECT_LE(at.end - at.weights, largest.end - largest.weights) << "what comes back";
+    const StepLayout at = lay_out_step(model(), limits(), size, {0, room.own});
+    EXPECT_LE(at.own_end, room.own) << rows << " rows, " << size.most_keys << " keys, seed " << kSeed;
+    EXPECT_LE(at.end, room.bytes()) << rows << " rows, " << size.most_keys << " keys, seed " << kSeed;
+    EXPECT_LE(at.in_bytes, room.in);
+    EXPECT_LE(at.own_end - at.weights, room.back) << "what comes back";
     EXPECT_GE(at.partials_bytes, std::uint64_t{rows} * 32 * 130 * sizeof(float)) << "one partial a row and head";
   }
 }
 
+// However the largest step is cut: the parts' own memory lies one behind another, what a layer works in is common.
+TEST(TrunkPlan, PartsOfAStep_FitWhereTheWholeDoes) {
+  const StepRoom room = room_for_steps(model(), limits());
+  std::mt19937 rng(kSeed);
+  for (int i = 0; i < 500; ++i) {
+    std::uint64_t own = 0, in = 0, back = 0;
+    std::uint32_t left = 512;
+    for (std::uint32_t part = 0; part < 4; ++part) {
+      const std::uint32_t rows =
+          part == 3 ? left : std::uniform_int_distribution<std::uint32_t>(1, left - (3 - part))(rng);
+      left -= rows;
+      const StepLayout at = lay_out_step(model(), limits(), {rows, std::min(rows, 16u), rows, 40960}, {own, room.own});
+      EXPECT_EQ(at.x, own);
+      EXPECT_LE(at.end, room.bytes()) << rows << " rows, seed " << kSeed;
+      own = at.own_end;
+      in += at.in_bytes;
+      back += at.own_end - at.weights;
+    }
+    EXPECT_LE(own, room.own) << "seed " << kSeed;
+    EXPECT_LE(in, room.in);
+    EXPECT_LE(back, room.back);
+  }
+  CardTrunkLimits whole = limits();
+  whole.max_parts = 1;
+  EXPECT_LT(room.bytes() - room_for_steps(model(), whole).bytes(), std::uint64_t{1} << 20)
+      << "parts cost next to nothing";
+}
+
 TEST(TrunkPlan, PiecesOfAStepFollowEachOther) {
-  const StepLayout at = lay_out_step(model(), limits(), {3, 2, 3, 700});
+  constexpr std::uint64_t kShared = std::uint64_t{1} << 30;
+  const StepLayout at = lay_out_step(model(), limits(), {3, 2, 3, 700}, {256, kShared});
+  EXPECT_EQ(at.x, 256u);
+  EXPECT_EQ(at.slots - at.x, at.in_bytes);
+  EXPECT_EQ(at.h, kShared);
   const std::uint64_t pieces[] = {
-      at.x,       at.cosines, at.sines,   at.positions,      at.n_keys,      at.tables,   at.wanted, at.blocks,
-      at.step,    at.h,       at.rows_32, at.rows_256,       at.q,           at.k,        at.v,      at.partials,
-      at.o,       at.delta,   at.choices, at.gate_up_groups, at.down_groups, at.x_rows,   at.slots,  at.gate_up,
-      at.between, at.out,     at.sums,    at.logits,         at.weights,     at.failures, at.ids,    at.end};
+      at.x,           at.cosines, at.sines,    at.positions, at.n_keys,  at.tables,   at.wanted,
+      at.blocks,      at.step,    at.slots,    at.out,       at.sums,    at.weights,  at.failures,
+      at.greedy,      at.ids,     at.own_end,  at.h,         at.rows_32, at.rows_256, at.q,
+      at.k,           at.v,       at.partials, at.o,         at.delta,   at.choices,  at.gate_up_groups,
+      at.down_groups, at.x_rows,  at.gate_up,  at.between,   at.logits,  at.end};
   for (std::size_t i = 1; i < std::size(pieces); ++i) {
     EXPECT_LT(pieces[i - 1], pieces[i]) << "piece " << i;
     EXPECT_EQ(pieces[i] % 256, 0u) << "piece " << i;
   }
   EXPECT_GE(at.q - at.rows_256, 3u * 2048) << "card rows of three rows";
+  const StepLayout none = lay_out_step(model(), limits(), {3, 2, 0, 700}, {256, kShared});
+  EXPECT_EQ(none.greedy, none.ids) << "no row wants logits";
   EXPECT_GE(at.delta - at.o, 3u * 4096 * sizeof(float));
 }
 
@@ -75,14 +111,14 @@ TEST(TrunkPlan, WeightsCacheAndStepFillTheTrunk) {
   EXPECT_EQ(cache.k, weights.end);
   EXPECT_EQ(cache.k_layer_bytes, 1280u * 32 * 4 * 128 * 2);
   EXPECT_EQ(cache.end - cache.k, 2 * 2 * cache.k_layer_bytes) << "two layers of K and of V";
-  EXPECT_EQ(trunk_bytes(model(), limits()), cache.end + lay_out_largest_step(model(), limits()).end);
+  EXPECT_EQ(trunk_bytes(model(), limits()), cache.end + room_for_steps(model(), limits()).bytes());
 }
 
 TEST(TrunkPlan, PinnedMemoryHoldsTheLargestStep) {
-  const StepLayout largest = lay_out_largest_step(model(), limits());
+  const StepRoom room = room_for_steps(model(), limits());
   const TrunkPinned at = lay_out_pinned(model(), limits());
-  EXPECT_EQ(at.in, largest.in_bytes);
-  EXPECT_EQ(at.back_rows, largest.end - largest.weights);
+  EXPECT_EQ(at.in, room.in);
+  EXPECT_EQ(at.back_rows, room.back);
   EXPECT_EQ(at.back_logits - at.back_rows, std::uint64_t{512} * 2048 * sizeof(float));
   EXPECT_EQ(at.back - at.back_logits, std::uint64_t{kHeadRows} * 151936 * sizeof(float));
   EXPECT_EQ(at.sums, std::uint64_t{512} * 2048 * sizeof(std::int64_t));

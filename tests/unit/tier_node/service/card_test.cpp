@@ -5,7 +5,7 @@
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
-namespace {
+namespace card_test {
 
 using test::collect;
 using test::error_of;
@@ -166,5 +166,5 @@ TEST_F(CardSessionTest, ACardThatFails_EndsTheBatchWithItsReason) {
   EXPECT_THAT(error_of(answer).text, HasSubstr("fell off the bus"));
 }
 
-}  // namespace
+}  // namespace card_test
 }  // namespace terrace::node

@@ -9,7 +9,7 @@
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
-namespace {
+namespace data_server_end_test {
 
 using test::collect;
 using test::DataServerTest;
@@ -203,5 +203,5 @@ TEST_F(DataServerTest, Stop_EveryConnectionHearsIt) {
   stopper.join();
 }
 
-}  // namespace
+}  // namespace data_server_end_test
 }  // namespace terrace::node

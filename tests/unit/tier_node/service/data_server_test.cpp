@@ -14,7 +14,7 @@
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
-namespace {
+namespace data_server_test {
 
 using test::collect;
 using test::DataServerTest;
@@ -211,7 +211,7 @@ TEST(FramePool, FramesBeyondItsBound_GiveTheirMemoryBack) {
   FramePool pool;
   for (int i = 0; i < 4; ++i) {
     OutFramePtr frame = std::make_unique<OutFrame>();
-    frame->data.reserve(FramePool::kMostKept / 3);
+    frame->data.resize(FramePool::kMostKept / 3);
     pool.give(std::move(frame));
   }
   EXPECT_EQ(pool.kept_bytes(), 3 * (FramePool::kMostKept / 3));
@@ -565,5 +565,5 @@ TEST_F(DataServerTest, GarbageOverTcp_ClosedAndOthersGoOn) {
   expect_serves(model_, good, *session);
 }
 
-}  // namespace
+}  // namespace data_server_test
 }  // namespace terrace::node

@@ -10,8 +10,6 @@
 
 namespace terrace::node::test {
 
-inline constexpr unsigned kSeed = 4711;
-
 // Sums of all ranges of a batch, as the node answers.
 inline std::vector<std::int64_t> collect(LaneClient& client, const TestBatch& batch, const Session& session,
                                          std::uint64_t sequence) {

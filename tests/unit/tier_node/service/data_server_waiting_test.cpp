@@ -18,15 +18,14 @@
 #include "tier_node/service/slice_limit.h"
 
 namespace terrace::node {
-namespace {
+namespace data_server_waiting_test {
 
+using test::kSeed;
 using test::LaneClient;
 using test::NodeParts;
 using test::NodeSettings;
 using test::TestBatch;
 using test::TinyModel;
-
-constexpr unsigned kSeed = 4711;
 
 // The sums that answer a batch of one range.
 std::vector<std::int64_t> answer(LaneClient& client, const TestBatch& batch, const Session& session,
@@ -138,15 +137,18 @@ TEST_P(DataServerWaiting, LargeDecodeBatch_PingIsAnsweredWhileItIsComputed) {
   expect_answers(client, {{&large, first}, {&small, second}}, model_, *session);
 }
 
-// A node that reads all that has come of weights before it looks at decode batches again keeps a step waiting. Pings
-// stand for batches: more of them than are read in one turn, so that weights get a turn in between.
+// Where weights have no thread of their own, a node that reads all that has come of them before it looks at decode
+// batches again keeps a step waiting. Pings stand for batches: more of them than are read in one turn, so that weights
+// get a turn in between.
 TEST_P(DataServerWaiting, PiecesOfSlabsWait_PingsPassAllButOneATurn) {
   if (!io_thread_computes()) return;  // it cannot be held
   const terrace::test::TempDir dir;
   transport::LoopbackTransport loopback;
   const auto recorder = test::must(transport::Recorder::create(dir / "frames"));
   transport::RecordingTransport recorded(transport::test::borrowed(loopback), recorder);
-  NodeParts node(model_, settings());
+  NodeSettings together = settings();
+  together.weights_apart = false;
+  NodeParts node(model_, together);
   node.serve(recorded, "node:9001");
   const SessionRef session = node.ready_session();
   LaneClient weights = node.connect(*session, wire::Lane::kWeights);
@@ -253,5 +255,5 @@ TEST(SliceLimit, HasThePairsThatTakeTheTime_GrowsByHalfAndForgetsOneSlowSlice) {
   EXPECT_EQ(limit.pairs(), 10u);
 }
 
-}  // namespace
+}  // namespace data_server_waiting_test
 }  // namespace terrace::node

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace terrace::node {
-namespace {
+namespace frame_deadline_test {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -62,5 +62,5 @@ TEST(FrameDeadline, HeaderNotWhole_TellsNoLength) {
               HasSubstr("7 bytes of a frame came in 1h"));
 }
 
-}  // namespace
+}  // namespace frame_deadline_test
 }  // namespace terrace::node

@@ -21,8 +21,6 @@ namespace terrace::node::test {
 using wire::FrameType;
 using wire::SectionTag;
 
-inline constexpr unsigned kSeed = 4711;
-
 using Bytes = std::vector<std::byte>;
 
 template <class T>

@@ -7,7 +7,7 @@
 #include "tests/unit/tier_node/service/hostile_client.h"
 
 namespace terrace::node {
-namespace {
+namespace hostile_client_test {
 
 using namespace test;
 using ::testing::AnyOf;
@@ -261,5 +261,5 @@ TEST_F(HostileClient, BodiesOfRandomBytesUnderARightChecksum_NamedErrorAndOthers
   expect_others_are_served();
 }
 
-}  // namespace
+}  // namespace hostile_client_test
 }  // namespace terrace::node

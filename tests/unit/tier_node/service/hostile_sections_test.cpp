@@ -4,7 +4,7 @@
 #include "tests/unit/tier_node/service/hostile_client.h"
 
 namespace terrace::node {
-namespace {
+namespace hostile_sections_test {
 
 using namespace test;
 using ::testing::AnyOf;
@@ -109,5 +109,5 @@ TEST_F(HostileClient, SecondRowsSectionWhereClassesAreEqual_NamedError) {
   EXPECT_THAT(error.text, HasSubstr("yet up's rows are sent too"));
 }
 
-}  // namespace
+}  // namespace hostile_sections_test
 }  // namespace terrace::node

@@ -5,7 +5,7 @@
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
-namespace {
+namespace probe_batch_test {
 
 using test::kSeed;
 using test::LaneClient;
@@ -47,5 +47,5 @@ TEST_F(ProbeBatch, CalledDecode_WaitsWithThePromptsAndLetsADecodeBatchPass) {
   EXPECT_EQ(test::collect(measuring, large, *probe, large_sequence), large.expected(model_));
 }
 
-}  // namespace
+}  // namespace probe_batch_test
 }  // namespace terrace::node

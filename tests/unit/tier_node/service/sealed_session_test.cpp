@@ -6,7 +6,7 @@
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
-namespace {
+namespace sealed_session_test {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST_F(SealedSession, TransportThatProvesNothing_NobodyGetsIn) {
   EXPECT_FALSE(session->ended());
 }
 
-}  // namespace
+}  // namespace sealed_session_test
 }  // namespace terrace::node

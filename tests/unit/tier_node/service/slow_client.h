@@ -21,7 +21,6 @@ namespace terrace::node::test {
 using namespace std::chrono_literals;
 using transport::test::RawSocket;
 
-inline constexpr unsigned kSeed = 4711;
 inline constexpr auto kHang = 60s;  // far more than any limit here
 
 // Sends its bytes one at a time, a moment apart, from a thread of its own, until they are all sent or nobody listens.

@@ -8,7 +8,7 @@
 #include "tests/unit/tier_node/service/slow_client.h"
 
 namespace terrace::node {
-namespace {
+namespace slow_client_test {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -120,5 +120,5 @@ TEST_F(SlowClient, GoneInTheMiddleOfAFrame_AtEveryPlace_OthersAreServedAndTheSes
   expect_nothing_left();
 }
 
-}  // namespace
+}  // namespace slow_client_test
 }  // namespace terrace::node

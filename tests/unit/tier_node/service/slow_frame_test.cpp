@@ -9,7 +9,7 @@
 #include "tests/unit/tier_node/service/slow_client.h"
 
 namespace terrace::node {
-namespace {
+namespace slow_frame_test {
 
 using namespace test;
 using ::testing::HasSubstr;
@@ -133,5 +133,5 @@ TEST_F(SlowFrame, IdleBetweenFramesForLonger_IsServed) {
   expect_nothing_left();
 }
 
-}  // namespace
+}  // namespace slow_frame_test
 }  // namespace terrace::node

@@ -6,7 +6,7 @@
 #include "tier_node/service/data_server.h"
 
 namespace terrace::node {
-namespace {
+namespace strangers_log_test {
 
 using namespace test;
 
@@ -36,5 +36,5 @@ TEST(StrangersOnTheDataPort, ManyTimes_AreOneLine) {
   EXPECT_FALSE(session->ended());
 }
 
-}  // namespace
+}  // namespace strangers_log_test
 }  // namespace terrace::node

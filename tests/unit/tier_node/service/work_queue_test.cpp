@@ -9,7 +9,7 @@
 #include "tests/unit/tier_node/support/node_parts.h"
 
 namespace terrace::node {
-namespace {
+namespace work_queue_test {
 
 class WorkQueueTest : public ::testing::Test {
  protected:
@@ -110,5 +110,5 @@ TEST_F(WorkQueueTest, Stop_EndsTheWait) {
   stopper.join();
 }
 
-}  // namespace
+}  // namespace work_queue_test
 }  // namespace terrace::node

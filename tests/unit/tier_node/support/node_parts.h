@@ -24,6 +24,8 @@
 
 namespace terrace::node::test {
 
+inline constexpr unsigned kSeed = 4711;  // of batches and of what is drawn at random
+
 // Everything on the calling thread; each run() waits for a permit once the gate is closed.
 class GatedParallel final : public Parallel {
  public:
@@ -87,6 +89,7 @@ struct NodeSettings {
   std::uint64_t vram = 0;  // slab memory of a card that is none; 0: no card
   Waiting waiting = Waiting::kSpinThenPark;
   bool computes_here = false;  // DataServer::Parts
+  bool weights_apart = true;   // DataServer::Parts::weights
 };
 
 class NodeParts {
@@ -124,9 +127,10 @@ class NodeParts {
   // `transport` says itself who connects.
   void serve_as_it_is(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
-    server_ = must(DataServer::start({transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting,
-                                      card_.get(), settings_.computes_here},
-                                     address, {}, settings_.data));
+    server_ = must(DataServer::start(
+        {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get(),
+         settings_.computes_here, settings_.weights_apart ? std::optional(Background()) : std::nullopt},
+        address, {}, settings_.data));
     address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
     sessions_->on_change([this] { server_->wake(); });
   }

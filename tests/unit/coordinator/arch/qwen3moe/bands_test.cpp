@@ -8,7 +8,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace {
-namespace {
+namespace bands_test {
 
 using test::ModelUnderTest;
 using test::Sequence;
@@ -171,5 +171,5 @@ TEST(DemoBand, QuantisedActivations_WithinTheBandOfInt8) {
   }
 }
 
-}  // namespace
+}  // namespace bands_test
 }  // namespace terrace

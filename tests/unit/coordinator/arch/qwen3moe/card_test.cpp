@@ -6,7 +6,7 @@
 #include "tests/unit/kernels/card/fake_card.h"
 
 namespace terrace {
-namespace {
+namespace card_test {
 
 using ::testing::HasSubstr;
 
@@ -68,5 +68,5 @@ TEST(CardTrunk, ACardThatFails_EndsTheStepWithItsReason) {
   EXPECT_EQ(model.trunk().length(stream), 0u);
 }
 
-}  // namespace
+}  // namespace card_test
 }  // namespace terrace

@@ -8,7 +8,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace {
-namespace {
+namespace exact_test {
 
 using test::Greedy;
 using test::ModelUnderTest;
@@ -145,5 +145,5 @@ TEST(ExactModelGate, PlantedOneBitError_ChangesTheHash) {
   EXPECT_NE(test::xxh3(Sequence(wrong.trunk()).feed(prompt, 64)), exact["logits_xxh3"][0]);
 }
 
-}  // namespace
+}  // namespace exact_test
 }  // namespace terrace

@@ -8,7 +8,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace {
-namespace {
+namespace failures_test {
 
 using arch::StepRow;
 using test::ModelUnderTest;
@@ -139,5 +139,5 @@ TEST(NotFinite, OneExpert_FailsTheRowsThatChoseIt) {
   EXPECT_LT(n_failed, 64u);
 }
 
-}  // namespace
+}  // namespace failures_test
 }  // namespace terrace

@@ -11,7 +11,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace {
-namespace {
+namespace model_files_test {
 
 using nlohmann::json;
 
@@ -147,5 +147,5 @@ TEST(ModelOptions, ContextBeyondTheModels_IsRefusedWithBoth) {
   EXPECT_NE(info.error().text().find("256"), std::string::npos) << info.error().text();
 }
 
-}  // namespace
+}  // namespace model_files_test
 }  // namespace terrace

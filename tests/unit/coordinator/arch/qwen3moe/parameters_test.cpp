@@ -10,7 +10,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace::arch::qwen3moe {
-namespace {
+namespace parameters_test {
 
 using test::value_of;
 
@@ -122,5 +122,5 @@ TEST(Qwen3MoeParameters, WhatTheArchitectureDoesNotDo_IsRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace parameters_test
 }  // namespace terrace::arch::qwen3moe

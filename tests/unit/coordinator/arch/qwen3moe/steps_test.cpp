@@ -9,7 +9,7 @@
 #include "tests/unit/coordinator/arch/model_under_test.h"
 
 namespace terrace {
-namespace {
+namespace steps_test {
 
 using arch::StepRow;
 using test::Greedy;
@@ -370,5 +370,5 @@ TEST(LongPrompt, RowsCutByTheirSplits_EqualOneWorker) {
   }
 }
 
-}  // namespace
+}  // namespace steps_test
 }  // namespace terrace

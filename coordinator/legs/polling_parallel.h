@@ -1,5 +1,5 @@
-// A Parallel whose caller looks at something else between its items, as long as that is wanted: while a trunk computes,
-// batches of its legs are under way, and their bytes want to be moved.
+// A Parallel whose caller looks at something else between its items, as long as that is wanted: while a trunk or the
+// host leg computes, batches of nodes are under way, and their bytes want to be moved.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "common/base/parallel.h"
+#include "coordinator/legs/step_clock.h"
 
-namespace terrace::arch {
+namespace terrace::legs {
 
 // One owner thread, which calls run().
 class PollingParallel final : public Parallel {
@@ -16,8 +17,9 @@ class PollingParallel final : public Parallel {
   // At 10 Gbit/s a link carries 125 KB meanwhile: less than a socket holds.
   static constexpr std::chrono::microseconds kEvery{100};
 
-  // `parallel` is borrowed. poll: called on the thread that calls run(), between items; it calls no run().
-  PollingParallel(Parallel& parallel, std::function<void()> poll) : parallel_(parallel), poll_(std::move(poll)) {}
+  // `parallel` and `clock` are borrowed. poll: called on the thread that calls run(), between items; it calls no run().
+  PollingParallel(Parallel& parallel, std::function<void()> poll, StepClock& clock = steady_clock())
+      : parallel_(parallel), poll_(std::move(poll)), clock_(clock) {}
 
   void start_polling() { polling_ = true; }
   void stop_polling() { polling_ = false; }
@@ -33,13 +35,11 @@ class PollingParallel final : public Parallel {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // Worker 0 is who calls run().
   void then_poll(FunctionRef<void(std::size_t, std::size_t)> fn, std::size_t item, std::size_t worker) {
     fn(item, worker);
     if (worker != 0) return;
-    const Clock::time_point now = Clock::now();
+    const StepClock::TimePoint now = clock_.now();
     if (now - last_ < kEvery) return;
     last_ = now;
     poll_();
@@ -47,8 +47,9 @@ class PollingParallel final : public Parallel {
 
   Parallel& parallel_;
   const std::function<void()> poll_;
+  StepClock& clock_;
   bool polling_ = false;
-  Clock::time_point last_{};
+  StepClock::TimePoint last_{};
 };
 
-}  // namespace terrace::arch
+}  // namespace terrace::legs
