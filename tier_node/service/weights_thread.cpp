@@ -22,8 +22,8 @@ Result<std::unique_ptr<WeightsThread>> WeightsThread::start(SlabLoader& loader, 
 WeightsThread::WeightsThread(SlabLoader& loader, const Logger& log, const DataServerOptions& options, int event_fd,
                              const Background& background)
     : PeerLoop(loader, log, options, event_fd, kPiecesInTurn), thread_([this, background] {
-        const ThreadAffinity on_cpus = enter_background(background);
         pthread_setname_np(pthread_self(), "terrace-slabs");
+        const ThreadAffinity on_cpus = enter_background(background);
         loop();
       }) {}
 

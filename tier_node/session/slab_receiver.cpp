@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <latch>
 #include <utility>
 
 #include "common/manifest/slab.h"
@@ -28,14 +29,19 @@ unsigned SlabReceiver::threads_for(std::size_t cpus) {
 }
 
 SlabReceiver::SlabReceiver(unsigned threads, const Background& background) {
-  for (unsigned i = 0; i < std::max(1u, threads); ++i) {
+  const unsigned n = std::max(1u, threads);
+  // Whoever counts this process's threads by name finds them from the start: behind others they begin late.
+  std::latch named(n);
+  for (unsigned i = 0; i < n; ++i) {
     queues_.push_back(std::make_unique<Queue>());
-    queues_.back()->thread = std::thread([this, i, background, queue = queues_.back().get()] {
-      const ThreadAffinity on_cpus = enter_background(background);
+    queues_.back()->thread = std::thread([this, i, &named, background, queue = queues_.back().get()] {
       pthread_setname_np(pthread_self(), fmt::format("terrace-hash-{}", i).c_str());
+      named.count_down();
+      const ThreadAffinity on_cpus = enter_background(background);
       loop(*queue);
     });
   }
+  named.wait();
 }
 
 SlabReceiver::~SlabReceiver() {
