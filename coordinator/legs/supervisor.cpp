@@ -174,14 +174,16 @@ void Supervisor::take_retired() {
 void Supervisor::work() {
   std::unique_lock lock(mutex_);
   while (!stop_.stop_requested()) {
-    if (let_go(lock) || forget_one(lock) || finish_attempt(lock) || finish_bequest(lock) || take_surplus(lock) ||
-        give_back(lock) || begin_bequests())
+    // One for whether something is due and for how long to wait: what came due between two would be waited for no more.
+    const TimePoint now = runtime_.now();
+    if (let_go(lock) || forget_one(lock, now) || finish_attempt(lock) || finish_bequest(lock) ||
+        take_surplus(lock, now) || give_back(lock, now) || begin_bequests())
       continue;
-    if (const auto leg = schedule_.due(runtime_.now())) {
+    if (const auto leg = schedule_.due(now)) {
       begin_attempt(*leg);
       continue;
     }
-    runtime_.wait(changed_, lock, std::min(schedule_.next().value_or(kNever), next_ask().value_or(kNever)));
+    runtime_.wait(changed_, lock, std::min(schedule_.next().value_or(kNever), next_ask(now).value_or(kNever)));
   }
   lock.unlock();
   for (Attempt& attempt : attempts_) runtime_.join(attempt.thread);
@@ -208,9 +210,9 @@ bool Supervisor::may_forget_one(std::size_t leg) const {
 }
 
 // Of one node one number. A node that does not answer is lost, or is told again.
-bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock) {
+bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!may_forget_one(i) || runtime_.now() < places_[i].tell_again) continue;
+    if (!may_forget_one(i) || now < places_[i].tell_again) continue;
     const std::uint64_t number = places_[i].numbers.front();
     const std::shared_ptr<Member> member = places_[i].seat.member;
     lock.unlock();

@@ -167,10 +167,10 @@ class Supervisor {
   OwnerTable replan(std::span<const std::uint8_t> gone, std::uint64_t epoch) const;
   bool holds(std::size_t leg, std::uint32_t layer, std::uint16_t expert) const;
   void begin_attempt(std::size_t leg);
-  // Under the lock, which they give up while a node is asked.
+  // Under the lock, which they give up while a node is asked. now: of this turn of the worker's.
   // These: whether there was anything to do.
   bool let_go(std::unique_lock<std::mutex>& lock);
-  bool forget_one(std::unique_lock<std::mutex>& lock);
+  bool forget_one(std::unique_lock<std::mutex>& lock, TimePoint now);
   bool may_forget_one(std::size_t leg) const;
   bool finish_attempt(std::unique_lock<std::mutex>& lock);
   void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
@@ -178,15 +178,15 @@ class Supervisor {
   // supervisor_heirs.cpp
   bool begin_bequests();
   bool finish_bequest(std::unique_lock<std::mutex>& lock);
-  bool take_surplus(std::unique_lock<std::mutex>& lock);
-  bool give_back(std::unique_lock<std::mutex>& lock);
+  bool take_surplus(std::unique_lock<std::mutex>& lock, TimePoint now);
+  bool give_back(std::unique_lock<std::mutex>& lock, TimePoint now);
   void begin_bequest(FurtherShare share);
   void bequeath(Bequest& bequest);  // by a thread of its own
   bool may_inherit(std::size_t leg) const;
   void own_further(Bequest& bequest);
   void keep_with_host(Bequest& bequest);
   void stop_bequests();
-  std::optional<TimePoint> next_ask() const;
+  std::optional<TimePoint> next_ask(TimePoint now) const;
 
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);

@@ -135,9 +135,9 @@ void Supervisor::keep_with_host(Bequest& bequest) {
 // ---- and back ------------------------------------------------------------------------------------------------------
 
 // Of one node that holds what is another's again: an epoch without that.
-bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
+bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
-    if (!places_[i].further || places_[i].inheriting || runtime_.now() < places_[i].ask_again) continue;
+    if (!places_[i].further || places_[i].inheriting || now < places_[i].ask_again) continue;
     if (places_[i].further->n_slabs(i) == replan(gone(), last_number_).n_slabs(i)) continue;
     const OwnerTable owners = replan(gone(), ++last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -160,10 +160,10 @@ bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock) {
 }
 
 // The memory of one node, once it has forgotten what lay there.
-bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
+bool Supervisor::give_back(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     if (!places_[i].has_surplus || places_[i].inheriting || places_[i].numbers.size() != 1 ||
-        runtime_.now() < places_[i].ask_again)
+        now < places_[i].ask_again)
       continue;
     const OwnerTable owners = places_[i].further ? *places_[i].further : replan(gone(), last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -182,15 +182,14 @@ bool Supervisor::give_back(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-std::optional<Supervisor::TimePoint> Supervisor::next_ask() const {
+std::optional<Supervisor::TimePoint> Supervisor::next_ask(TimePoint now) const {
   std::optional<TimePoint> next;
   for (std::size_t i = 1; i < places_.size(); ++i) {
     const Place& place = places_[i];
     const bool waits = place.further || (place.has_surplus && place.numbers.size() == 1);
-    if (waits && !place.inheriting && place.ask_again > runtime_.now())
+    if (waits && !place.inheriting && place.ask_again > now)
       next = std::min(next.value_or(place.ask_again), place.ask_again);
-    if (may_forget_one(i) && place.tell_again > runtime_.now())
-      next = std::min(next.value_or(place.tell_again), place.tell_again);
+    if (may_forget_one(i)) next = std::min(next.value_or(place.tell_again), place.tell_again);
   }
   return next;
 }

@@ -39,6 +39,33 @@ class IdleLeg final : public Leg {
   const LegKind kind_;
 };
 
+// A clock that every look at it, and every wait, moves on: no two looks see one time, and pauses of minutes take none.
+class HastyRuntime final : public Runtime {
+ public:
+  explicit HastyRuntime(milliseconds a_look) : a_look_(a_look) {}
+  TimePoint now() override {
+    const std::lock_guard lock(mutex_);
+    return now_ += a_look_;
+  }
+  std::thread start(std::function<void()> body) override { return system_runtime().start(std::move(body)); }
+  void join(std::thread& thread) override { system_runtime().join(thread); }
+  void notify(std::condition_variable& changed) override { system_runtime().notify(changed); }
+  void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint until) override {
+    if (until == TimePoint::max()) return system_runtime().wait(changed, lock, until);
+    system_runtime().wait(changed, lock, system_runtime().now() + milliseconds(1));
+    const std::lock_guard of_time(mutex_);
+    now_ = std::max(now_, until);
+  }
+  void wait_for_change(LegBoard& board, std::uint64_t seen, milliseconds most) override {
+    system_runtime().wait_for_change(board, seen, most);
+  }
+
+ private:
+  const milliseconds a_look_;
+  std::mutex mutex_;
+  TimePoint now_{};
+};
+
 // Everything around a supervisor. All under one lock, so that tests can wait for whatever it does.
 class World {
  public:
@@ -70,7 +97,10 @@ class World {
       Status told;
       world_.note([&] {
         world_.forgotten[at_].push_back(epoch);
-        if (std::exchange(world_.next_forget_unanswered, false)) told = Error(ErrorCode::kDeadline, "no answer");
+        world_.forget_calls.push_back(world_.runtime_.now());
+        if (world_.forgets_unanswered == 0) return;
+        --world_.forgets_unanswered;
+        told = Error(ErrorCode::kDeadline, "no answer");
       });
       return told;
     }
@@ -92,8 +122,9 @@ class World {
     const std::uint16_t at_;
   };
 
-  explicit World(bool without_box1 = false, milliseconds look = kSupervisorLook, bool nodes_have_room = false)
-      : nodes_have_room_(nodes_have_room) {
+  explicit World(bool without_box1 = false, milliseconds look = kSupervisorLook, bool nodes_have_room = false,
+                 Runtime& runtime = system_runtime())
+      : nodes_have_room_(nodes_have_room), runtime_(runtime) {
     for (std::uint16_t leg = 0; leg < kNames.size(); ++leg)
       board.entry(kNames[leg], leg == 0 ? LegKind::kHost : LegKind::kNode).set_experts(2);
     std::vector<Supervisor::Seat> seats = {
@@ -111,7 +142,7 @@ class World {
     first_ = std::make_shared<const Epoch>(
         Epoch{table({0, std::uint8_t{without_box1}, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
     published.push_back(first_);
-    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses, look);
+    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses, look, runtime);
   }
   // Sessions end here, and say so.
   ~World() {
@@ -184,7 +215,8 @@ class World {
   std::deque<Attempt> further;
   std::vector<std::uint16_t> inherited;  // the nodes asked
   std::map<std::uint16_t, std::vector<std::uint64_t>> given_back;
-  bool next_forget_unanswered = false;
+  int forgets_unanswered = 0;  // the next ones
+  std::vector<Runtime::TimePoint> forget_calls;
   std::vector<std::string> lines;
   bool let_go = false;
   std::unique_ptr<Supervisor> supervisor;
@@ -250,6 +282,7 @@ class World {
   }
 
   const bool nodes_have_room_;
+  Runtime& runtime_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::shared_ptr<const Epoch>> retired_;
@@ -522,17 +555,38 @@ TEST_F(SupervisorHeirs, ShareTaken_TheNextEpochNamesItsNumberAndTheOldOneIsForgo
 
 // Found by SupervisedSimulation: what the epoch had brought stayed on the node for good.
 TEST_F(SupervisorHeirs, NodeThatDoesNotAnswerToForget_IsToldAgain) {
-  world_.note([&] { world_.next_forget_unanswered = true; });
+  world_.note([&] { world_.forgets_unanswered = 1; });
   world_.lose(kBox1);
   ASSERT_TRUE(world_.until_published(3));
   world_.retire(2);
   EXPECT_TRUE(world_.until([&] { return world_.forgotten[kBox2] == std::vector<std::uint64_t>{1, 1}; }));
 }
 
+// A node lost and back, so that the other has a number to forget; time flies.
+class SupervisorHaste : public testing::Test {
+ protected:
+  // The times at which box2 was told to forget its number, of which it left the first `unanswered` without an answer.
+  static std::vector<Runtime::TimePoint> told_to_forget(Runtime& runtime, int unanswered) {
+    World world(false, kSupervisorLook, false, runtime);
+    world.note([&] { world.forgets_unanswered = unanswered; });
+    world.lose(kBox1);
+    EXPECT_TRUE(world.until_published(3));
+    world.retire(2);
+    EXPECT_TRUE(world.until([&] { return world.forget_calls.size() == static_cast<std::size_t>(unanswered) + 1; }));
+    return world.look([&] { return world.forget_calls; });
+  }
+};
+
+// The moment comes after the worker has looked who is to be told and before it looks how long to wait.
+TEST_F(SupervisorHaste, TimeToTellAgainComesBetweenTwoLooks_ItIsTold) {
+  HastyRuntime runtime(kAskAgain - milliseconds(10));
+  EXPECT_EQ(told_to_forget(runtime, 1).size(), 2u);
+}
+
 TEST_F(SupervisorHeirs, ShareThatFailed_IsForgottenForCertainAndThenGivenBack) {
   world_.note([&] {
     world_.further = {{Error(ErrorCode::kDeadline, "box2:9000: answers too late")}};
-    world_.next_forget_unanswered = true;
+    world_.forgets_unanswered = 1;
   });
   world_.lose(kBox1);
   ASSERT_TRUE(world_.until([&] { return !world_.given_back[kBox2].empty(); }));
