@@ -220,10 +220,13 @@ bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
     lock.lock();
     Place& place = places_[i];
     if (place.seat.member != member) return true;
-    if (is_answered(told))
+    if (is_answered(told)) {
       place.numbers.erase(place.numbers.begin());
-    else
-      place.tell_again = runtime_.now() + kAskAgain;
+      place.tell_pause = kAskAgain;
+    } else {
+      place.tell_again = runtime_.now() + place.tell_pause;
+      place.tell_pause = std::min(2 * place.tell_pause, kTellAgainAtLast);
+    }
     return true;
   }
   return false;
@@ -312,6 +315,8 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
   place.out = false;
   place.acknowledged = number;
   place.numbers = {number};
+  place.tell_again = {};
+  place.tell_pause = kAskAgain;
   place.told_refusal.clear();
   place.in_since = last_number_ + 1;
   may_bequeath_ = true;

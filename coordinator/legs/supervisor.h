@@ -71,6 +71,9 @@ struct SupervisorHooks {
 
 // A node that did not answer, or could not give up at once what it has too much, is asked again so much later.
 inline constexpr std::chrono::milliseconds kAskAgain{250};
+// One that never answers to forget() is told with pauses that double up to this: each time the calls to the other nodes
+// wait until its deadline is over.
+inline constexpr std::chrono::milliseconds kTellAgainAtLast{4'000};
 // Between two looks at leases and retired epochs. A leg that is lost is looked at once: until the next epoch each step
 // computes its share by itself, only less well.
 inline constexpr std::chrono::milliseconds kSupervisorLook{50};
@@ -121,8 +124,9 @@ class Supervisor {
     // That the node knows or may know. The last is `acknowledged`; of the others it is told to forget each once no step
     // can name it, until it has heard it: what they brought lies there as long.
     std::vector<std::uint64_t> numbers;
-    TimePoint tell_again{};    // not before: it did not answer
-    std::string told_refusal;  // why the node was not taken back, as it was told last
+    TimePoint tell_again{};                            // not before: it did not answer
+    std::chrono::milliseconds tell_pause = kAskAgain;  // the next
+    std::string told_refusal;                          // why the node was not taken back, as it was told last
     // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
     std::optional<OwnerTable> further;
     bool inheriting = false;       // takes a further share

@@ -583,6 +583,16 @@ TEST_F(SupervisorHaste, TimeToTellAgainComesBetweenTwoLooks_ItIsTold) {
   EXPECT_EQ(told_to_forget(runtime, 1).size(), 2u);
 }
 
+TEST_F(SupervisorHaste, NodeThatNeverAnswersToForget_IsToldWithPausesThatGrow) {
+  HastyRuntime runtime(milliseconds(1));
+  const auto calls = told_to_forget(runtime, 7);
+  milliseconds least = kAskAgain;
+  for (std::size_t i = 1; i < calls.size(); ++i, least = std::min(2 * least, kTellAgainAtLast)) {
+    EXPECT_GE(calls[i] - calls[i - 1], least) << i;
+    EXPECT_LT(calls[i] - calls[i - 1], 2 * least) << i;
+  }
+}
+
 TEST_F(SupervisorHeirs, ShareThatFailed_IsForgottenForCertainAndThenGivenBack) {
   world_.note([&] {
     world_.further = {{Error(ErrorCode::kDeadline, "box2:9000: answers too late")}};
