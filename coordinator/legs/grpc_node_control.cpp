@@ -265,7 +265,7 @@ class GrpcNodeControl final : public NodeControl {
     message.set_session(session);
     message.set_epoch(epoch);
     v1::ForgetReply reply;
-    return call(&v1::Node::Stub::Forget, message, reply);
+    return call(&v1::Node::Stub::Forget, message, reply, timeouts_.brief);
   }
 
   Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,

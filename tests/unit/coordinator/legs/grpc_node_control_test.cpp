@@ -115,6 +115,11 @@ class FakeService final : public v1::Node::Service {
     *reply = *probed;
     return grpc::Status::OK;
   }
+  // Says nothing until nobody waits any more.
+  grpc::Status Forget(grpc::ServerContext* context, const v1::ForgetRequest*, v1::ForgetReply*) override {
+    while (!context->IsCancelled()) std::this_thread::sleep_for(1ms);
+    return grpc::Status::OK;
+  }
   grpc::Status Assign(grpc::ServerContext* context, const v1::AssignRequest* request, Writer* writer) override {
     asked = *request;
     return assign(*context, *writer);
@@ -175,6 +180,15 @@ TEST_F(ScriptedNode, SilentCall_Deadline) {
     return grpc::Status::OK;
   };
   expect_error(control_of(address_, kShort)->describe().error(), ErrorCode::kDeadline, address_, "no answer in time");
+}
+
+// Whoever tells it has calls to other nodes to make.
+TEST_F(ScriptedNode, SilentForget_DeadlineAsSoonAsForAHeartbeat) {
+  const ControlTimeouts timeouts{.call = 60s, .brief = 200ms, .progress = 60s};
+  const auto begun = std::chrono::steady_clock::now();
+  expect_error(control_of(address_, timeouts)->forget(77, 1).error(), ErrorCode::kDeadline, address_,
+               "no answer in time");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 30s);
 }
 
 TEST_F(ScriptedNode, OpenSession_ChecksWhatItIsGiven) {
