@@ -299,12 +299,10 @@ Status PeerLoop::on_slab(Peer& peer, const wire::Frame& frame, std::span<const s
 }
 
 void PeerLoop::piece_done(std::uint64_t peer, std::span<const std::byte> frame) {
-  bool first = false;
-  {
-    const std::lock_guard lock(returns_mutex_);
-    first = returns_.empty();
-    returns_.push_back({peer, frame});
-  }
+  // Woken under the lock: a loop that stops waits for nothing but its frames, and is gone once it has taken the last.
+  const std::lock_guard lock(returns_mutex_);
+  const bool first = returns_.empty();
+  returns_.push_back({peer, frame});
   if (first) wake();  // else somebody has, and what is here is taken with the rest
 }
 
