@@ -90,10 +90,14 @@ class FramePool {
     free_.push_back(std::move(frame));
   }
 
-  // Bytes of the frames that are not in use.
+  // Bytes of the frames that are not in use, and how many these are.
   std::size_t kept_bytes() {
     const std::lock_guard lock(mutex_);
     return kept_;
+  }
+  std::size_t kept_frames() {
+    const std::lock_guard lock(mutex_);
+    return free_.size();
   }
 
  private:

@@ -177,7 +177,7 @@ void Peer::send(OutFramePtr frame) {
   const auto ticket = connection_->send(frame->builder.finish());
   if (ticket.ok()) {
     if (session_) session_->counters().bytes_sent += link_bytes(frame->builder.bytes());
-    open_sends_.push_back({*ticket, std::move(frame)});
+    open_sends_.push_back({*ticket, std::move(frame), frames_});
     return;
   }
   frames_->give(std::move(frame));
@@ -197,14 +197,14 @@ void Peer::sent(transport::SendTicket ticket) {
                                  [&](const OpenSend& candidate) { return candidate.ticket == ticket; });
   if (open == open_sends_.end()) return;
   unread_bytes_ -= open->frame->data.size();
-  frames_->give(std::move(open->frame));
+  open->from->give(std::move(open->frame));
   open_sends_.erase(open);
 }
 
 void Peer::closed() {
   leave_session();
   state_ = State::kClosed;
-  for (OpenSend& open : open_sends_) frames_->give(std::move(open.frame));
+  for (OpenSend& open : open_sends_) open.from->give(std::move(open.frame));
   open_sends_.clear();
   unread_bytes_ = 0;
 }

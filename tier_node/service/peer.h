@@ -50,7 +50,7 @@ class Peer {
   // kMute -> kOpen: sends the welcome with the lane's first grant. False, and nothing is sent: this socket of the lane
   // is connected already.
   bool open(SessionRef session, wire::Lane lane);
-  // Frames are made of these from now on.
+  // Frames are taken from these from now on; those on their way go back to where they came from.
   void use(FramePool& frames) { frames_ = &frames; }
   // -> kClosing: says why (unless it is a plain goodbye), then goodbye. Sends what is queued until `deadline`.
   void close(const Error* why, TimePoint deadline);
@@ -100,6 +100,7 @@ class Peer {
   struct OpenSend {
     transport::SendTicket ticket = 0;
     OutFramePtr frame;
+    FramePool* from = nullptr;
   };
 
   // frame->builder holds the sections, begun by begin().

@@ -38,7 +38,9 @@ class WeightsThread final : private PeerLoop {
   void cancel_works(Peer&) override {}
   void take_adopted();
 
-  FramePool frames_;  // of its own: nothing that it holds is waited for by the thread of decode batches
+  // Of its own: nothing that it holds is waited for by the thread of decode batches. A welcome alone, sent before the
+  // connection came here, goes back to that thread's.
+  FramePool frames_;
   std::mutex adopted_mutex_;
   std::vector<std::unique_ptr<Peer>> adopted_;  // guarded
   std::thread thread_;
