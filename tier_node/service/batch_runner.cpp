@@ -155,6 +155,7 @@ std::size_t BatchRunner::pack_row(std::size_t d_model, std::uint32_t row, std::b
 
 void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
   const std::size_t widest = wire::widest_packed_bytes(d_model);
+  reply.widest_bytes = rows_.size() * widest;
   // One row, as most decode batches have, is packed where it will lie.
   if (rows_.size() == 1) return (void)reply.data.resize(pack_row(d_model, rows_[0], reply.data.resize(widest)));
   packed_.resize(std::max(packed_.size(), rows_.size() * widest));
@@ -174,7 +175,8 @@ void BatchRunner::pack_sums(std::size_t d_model, OutFrame& reply) {
 Status BatchRunner::compute_slots(const Work& work, const Range& range, kernels::Executor::BetweenSlices between_slices,
                                   OutFrame& reply) {
   const std::size_t d_model = work.batch.info.d_model;
-  std::byte* const data = reply.data.resize(range.pairs.size() * d_model * sizeof(float));
+  reply.widest_bytes = range.pairs.size() * d_model * sizeof(float);
+  std::byte* const data = reply.data.resize(reply.widest_bytes);
   const std::span<float> out(reinterpret_cast<float*>(data), range.pairs.size() * d_model);
   const kernels::ExpertKernels& kernels = work.session->model().layer(work.batch.layer).kernels;
   const auto slab_of = [&](std::uint16_t expert) { return work.epoch->slab(work.batch.layer, expert); };

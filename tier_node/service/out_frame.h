@@ -1,6 +1,7 @@
 // A frame on its way out together with everything its parts point to, and where such frames are kept for reuse.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,12 +55,17 @@ struct OutFrame {
   wire::ReplyInfo reply;
   wire::ReplyForm form = wire::ReplyForm::kSum;
   FrameBytes data;                         // packed sums, or slots
+  std::size_t widest_bytes = 0;            // that `data` may have, whatever the values are
   std::vector<std::uint16_t> failed_rows;  // of the batch, rising
 
   // kError
   std::string text;
 
   wire::FrameBuilder builder;
+
+  // Of its memory what this reply makes it hold: room for values wider than they came out is held as well, what a
+  // larger reply before it left is not this one's.
+  std::size_t held_bytes() const { return std::min(data.capacity(), widest_bytes); }
 };
 using OutFramePtr = std::unique_ptr<OutFrame>;
 
@@ -82,6 +88,7 @@ class FramePool {
   void give(OutFramePtr frame) {
     frame->header = {};
     frame->data.resize(0);
+    frame->widest_bytes = 0;
     frame->failed_rows.clear();
     FrameBytes dropped;  // ends outside the lock
     const std::lock_guard lock(mutex_);

@@ -160,11 +160,11 @@ void Peer::send_error(std::uint64_t sequence, const Error& error) {
 
 void Peer::send_reply(const Work& work, OutFramePtr reply) {
   const std::uint64_t most = session_->limits().most_unread_bytes(lane_);
-  if (reply->data.size() > most - unread_bytes_) {
+  if (reply->held_bytes() > most - unread_bytes_) {
     frames_->give(std::move(reply));
     return cut_off(fmt::format("{} bytes of replies, of at most {}", unread_bytes_, most));
   }
-  unread_bytes_ += reply->data.size();
+  unread_bytes_ += reply->held_bytes();
   begin(*reply, wire::FrameType::kReply, work.batch.sequence);
   reply->header.layer = work.batch.layer;
   reply->header.epoch = work.batch.epoch;
@@ -196,7 +196,7 @@ void Peer::sent(transport::SendTicket ticket) {
   const auto open = std::find_if(open_sends_.begin(), open_sends_.end(),
                                  [&](const OpenSend& candidate) { return candidate.ticket == ticket; });
   if (open == open_sends_.end()) return;
-  unread_bytes_ -= open->frame->data.size();
+  unread_bytes_ -= open->frame->held_bytes();
   open->from->give(std::move(open->frame));
   open_sends_.erase(open);
 }

@@ -130,7 +130,7 @@ class Peer {
   bool has_more_ = false;
   bool ready_ = true;  // accepted just now: perhaps its hello came with it
   std::vector<OpenSend> open_sends_;
-  std::uint64_t unread_bytes_ = 0;  // of replies in open_sends_
+  std::uint64_t unread_bytes_ = 0;  // held by replies in open_sends_
   std::optional<Error> cut_off_reason_;
   std::vector<Work*> works_;  // queued or running
 };
