@@ -41,6 +41,19 @@ std::string EpochBook::held() const {
   return text;
 }
 
+EpochRef EpochBook::find_live(std::uint64_t number) const {
+  const std::lock_guard lock(live_mutex_);
+  for (const EpochRef& epoch : live_)
+    if (epoch->number() == number) return epoch;
+  return nullptr;
+}
+
+// What was live is dropped by the caller: with the last of it slabs may go.
+void EpochBook::swap_live(std::vector<EpochRef>& next) {
+  const std::lock_guard lock(live_mutex_);
+  live_.swap(next);
+}
+
 Result<EpochRef> EpochBook::find(std::uint64_t number) const {
   for (const EpochRef& epoch : live_)
     if (epoch->number() == number) return epoch;
@@ -79,14 +92,18 @@ Status EpochBook::announce(std::uint64_t number, std::size_t n_items, bool new_s
 }
 
 void EpochBook::add(EpochRef epoch) {
-  const auto after = std::find_if(live_.begin(), live_.end(),
-                                  [&](const EpochRef& other) { return other->number() > epoch->number(); });
-  live_.insert(after, std::move(epoch));
+  std::vector<EpochRef> next = live_;
+  const auto after =
+      std::find_if(next.begin(), next.end(), [&](const EpochRef& other) { return other->number() > epoch->number(); });
+  next.insert(after, std::move(epoch));
+  swap_live(next);
 }
 
 Result<EpochRef> EpochBook::forget(std::uint64_t number) {
   TERRACE_ASSIGN_OR_RETURN(EpochRef epoch, find(number));
-  live_.erase(std::find(live_.begin(), live_.end(), epoch));
+  std::vector<EpochRef> next = live_;
+  next.erase(std::find(next.begin(), next.end(), epoch));
+  swap_live(next);
   return epoch;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -44,7 +45,10 @@ class Epoch {
 };
 using EpochRef = std::shared_ptr<const Epoch>;
 
-// The live epochs of a session (docs/architecture.md). One thread at a time: the session's lock.
+// The live epochs of a session (docs/architecture.md).
+//
+// Threads  One at a time: the session's lock. find_live() alone is for any thread, without it: a batch waits for nobody
+//          who has that lock, such as threads behind all others in the system's order (common/threads/background.h).
 class EpochBook {
  public:
   // At most so many live epochs may each have brought slabs.
@@ -57,6 +61,8 @@ class EpochBook {
   // max_items: of all live epochs together.
   explicit EpochBook(std::uint64_t max_items) : max_items_(max_items) {}
 
+  // Null: not live. Any thread.
+  EpochRef find_live(std::uint64_t number) const;
   // kStaleEpoch: unknown or forgotten; the text names it and those held.
   Result<EpochRef> find(std::uint64_t number) const;
   // An epoch of n_items experts is on its way. kInvalidArgument: not above every epoch that was ever announced. kBusy:
@@ -68,7 +74,10 @@ class EpochBook {
   // The epoch, live no more, to be destroyed outside the lock. kStaleEpoch: not live.
   Result<EpochRef> forget(std::uint64_t number);
   // Leaves no epoch live; `other`, destroyed outside the lock, lets their slabs go.
-  void move_live_to(std::vector<EpochRef>& other) { other = std::exchange(live_, {}); }
+  void move_live_to(std::vector<EpochRef>& other) {
+    other.clear();
+    swap_live(other);
+  }
 
   // The live epoch of the highest number; null when none is live.
   EpochRef newest() const;
@@ -76,9 +85,11 @@ class EpochBook {
  private:
   std::string held() const;  // "holds 41, 42", "holds none"; of many the first, and how many more
   Status check_room(std::uint64_t number, std::size_t n_items) const;
+  void swap_live(std::vector<EpochRef>& next);
 
   std::uint64_t max_items_;
-  std::vector<EpochRef> live_;  // rising
+  mutable std::mutex live_mutex_;  // held while a pointer is copied, or three are swapped, and never longer
+  std::vector<EpochRef> live_;     // rising; whoever has the session's lock reads it without the other
   std::uint64_t announced_ = 0;
 };
 

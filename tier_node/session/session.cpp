@@ -194,7 +194,7 @@ Result<arena::Reservation::Found> Session::find_slabs(const std::vector<ShareIte
 
 Result<AssignmentRef> Session::begin_assign(std::uint64_t epoch, const std::vector<ShareItem>& items) {
   TERRACE_RETURN_IF_ERROR(check_share(items));
-  // Looking up a whole share takes milliseconds: every batch needs the session's lock, so without it.
+  // Looking up a whole share takes milliseconds: pieces of slabs need the session's lock, so without it.
   TERRACE_ASSIGN_OR_RETURN(const Reservations reservations, reservations_for(epoch));
   const std::vector<std::uint8_t> on_card = choose_levels(items, reservations);
   auto found = find_slabs(items, on_card, reservations);
@@ -280,6 +280,7 @@ Status Session::forget(std::uint64_t epoch) {
 }
 
 Result<EpochRef> Session::find_epoch(std::uint64_t epoch) const {
+  if (EpochRef live = epochs_.find_live(epoch)) return live;
   const std::lock_guard lock(mutex_);
   return epochs_.find(epoch);
 }

@@ -1,6 +1,7 @@
 // One coordinator's use of this node: its model, its reservation, its epochs, its lease.
 //
-// Threads  Any; one lock inside. A batch takes it once, to find its epoch; what it computes with it reads without.
+// Threads  Any; one lock inside. A batch that names a live epoch does not take it: pieces of slabs do, by threads that
+//          stand behind all others (EpochBook::find_live()). What it computes with it reads without.
 // Order    session lock, then the store's lock; never the other way, and nobody's callback runs under either.
 #pragma once
 

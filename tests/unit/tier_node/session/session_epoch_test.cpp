@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/tier_node/session/session_testing.h"
@@ -173,6 +175,30 @@ TEST_F(SessionTest, ForgottenWhileABatchRuns_SlabsStayUntilItEnds) {
   EXPECT_GT(store_.usage().used, 0u);
   batch.reset();
   EXPECT_EQ(store_.usage().used, 0u);
+}
+
+// Batches look without the session's lock, from a thread of their own.
+TEST_F(SessionTest, EpochsComeAndGoWhileBatchesLookForTheirs_EachFindsItOrHearsThatItIsStale) {
+  const SessionRef session = reserved(1);
+  assign(session, 1, {{0, 0}});
+  std::atomic<bool> done = false;
+  std::thread batches([&] {
+    while (!done) {
+      EXPECT_EQ(must(session->find_epoch(1))->number(), 1u);
+      const auto passing = session->find_epoch(20);
+      if (passing.ok())
+        EXPECT_EQ((*passing)->number(), 20u);
+      else
+        EXPECT_EQ(passing.error().code(), ErrorCode::kStaleEpoch);
+    }
+  });
+  for (std::uint64_t epoch = 2; epoch < 100; ++epoch) {
+    assign(session, epoch, {{0, 0}});
+    EXPECT_TRUE(session->find_epoch(epoch).ok());
+    if (epoch > 10) must(session->forget(epoch - 5));
+  }
+  done = true;
+  batches.join();
 }
 
 TEST_F(SessionTest, ShareLargerThanTheReservation_RefusedWithBoth) {
