@@ -283,6 +283,21 @@ TEST_F(WeightsThreadTest, Stop_TheLaneHearsIt_AlsoOneThatCameJustNow) {
   }
 }
 
+// The thread that gives the last of them back may be in the middle of that when the loop has nothing left to wait for.
+TEST_F(WeightsThreadTest, Stop_WhilePiecesAreBeingHashed_EndsOnceTheyHaveComeBack) {
+  for (int round = 0; round < 20; ++round) {
+    NodeParts node(model_, endless_lease());
+    node.serve();
+    const SessionRef session = node.ready_session();
+    LaneClient weights = node.connect(*session, wire::Lane::kWeights);
+    weights.greet();
+    for (int i = 0; i < round; ++i) send_piece(weights);
+    node.stop_server();
+    EXPECT_TRUE(weights.drained());
+    EXPECT_FALSE(session->ended());
+  }
+}
+
 TEST(OpenConnections, EachSocketOfEachLaneOnce_AnyUntilTheLastHasLeft) {
   OpenConnections open;
   EXPECT_FALSE(open.any());
