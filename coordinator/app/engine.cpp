@@ -320,6 +320,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.experts = std::move(placement.experts);
   p.kernels = std::move(placement.kernels);
   p.trunk_options = placement.trunk;
+  p.trunk_options.waiting = p.cpus.waiting;
   p.heirs = std::move(placement.heirs);
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
   p.legs.push_back(p.host_leg(placement.owners));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "common/threads/waiting.h"
 #include "kernels/card/expert_card.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/ops/ops.h"
@@ -51,6 +52,7 @@ struct TrunkOptions {
   // Set: the card computes the whole trunk, and its part of the memory is of trunk_bytes().
   std::optional<kernels::CardTrunkLimits> on_card = std::nullopt;
   kernels::LoadProgress on_card_progress = {};  // of its weights on their way there
+  Waiting waiting = Waiting::kBlock;            // of the step's thread, for a card that computes the trunk by layers
 };
 
 // In how many parts a step of so many rows goes; 1: whole. elsewhere: nodes compute some of its experts. Of a trunk on

@@ -176,6 +176,8 @@ class CardTrunk {
   virtual Status queue_layer(std::uint32_t part, std::uint32_t layer, std::span<const SlabView> slabs) = 0;
   // Rows and choices of the part's layer; nothing as long as they are not there. Does not wait.
   virtual Result<std::optional<CardRoutedRows>> poll_routed(std::uint32_t part) = 0;
+  // The same, asleep until they are there: a few tens of microseconds longer than who looks again and again.
+  virtual Result<CardRoutedRows> wait_routed(std::uint32_t part) = 0;
   // Pinned host memory for the sums of the other legs [n_rows of the part, d_model].
   virtual std::span<std::int64_t> sums_of(std::uint32_t part) = 0;
   std::span<std::int64_t> sums() { return sums_of(0); }

@@ -58,9 +58,10 @@ class CardTrunkTest : public ::testing::Test {
     EXPECT_TRUE(executor.ok());
     for (std::uint32_t layer = 0; layer < model_.layers.size(); ++layer) {
       EXPECT_TRUE(trunk_->queue_layer(0, layer, {}).ok());
-      const kernels::CardRoutedRows routed = rows_of(0);
-      if (routed.rows == nullptr) return {};
-      sum_experts(**executor, layer, n_rows, routed);
+      const auto routed = trunk_->wait_routed(0);
+      EXPECT_TRUE(routed.ok()) << routed.error().text();
+      if (!routed.ok()) return {};
+      sum_experts(**executor, layer, n_rows, *routed);
       trunk_->sums()[0] += planted;
     }
     return logits(trunk_->head(0), n_rows);

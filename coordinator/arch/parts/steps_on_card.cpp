@@ -240,19 +240,24 @@ Status StepsOnCard::take_turns(std::span<const kernels::SlabView> slabs) {
   return {};
 }
 
-// Bytes of other parts' batches move meanwhile.
 Status StepsOnCard::wait_for_rows(Part& part) {
   const auto begin = std::chrono::steady_clock::now();
-  for (;;) {
-    TERRACE_ASSIGN_OR_RETURN(const std::optional<kernels::CardRoutedRows> routed,
-                             parts_.card->poll_routed(part.number));
-    if (routed) {
-      part.routed = *routed;
-      part.wait_us = us_since(begin);
-      return {};
-    }
+  TERRACE_ASSIGN_OR_RETURN(part.routed, rows_of(part.number));
+  part.wait_us = us_since(begin);
+  return {};
+}
+
+// Bytes of other parts' batches move meanwhile; where none are under way, nothing is to be done but to wait as the
+// policy says.
+Result<kernels::CardRoutedRows> StepsOnCard::rows_of(std::uint32_t part) {
+  const auto until = std::chrono::steady_clock::now() + kSpinTime;
+  const bool looks = parts_.options.waiting == Waiting::kSpinThenPark;
+  while (n_open_ > 0 || (looks && std::chrono::steady_clock::now() < until)) {
+    TERRACE_ASSIGN_OR_RETURN(const std::optional<kernels::CardRoutedRows> routed, parts_.card->poll_routed(part));
+    if (routed) return *routed;
     if (n_open_ > 0) experts_.progress();
   }
+  return parts_.card->wait_routed(part);
 }
 
 Result<StepsOnCard::Heads> StepsOnCard::end_parts() {

@@ -108,6 +108,7 @@ class StepsOnCard final : public Trunk {
   Part& part_of(std::size_t turn) { return step_parts_[turn % n_parts_]; }
   std::uint32_t layer_of(std::size_t turn) const { return static_cast<std::uint32_t>(turn / n_parts_); }
   Status wait_for_rows(Part& part);
+  Result<kernels::CardRoutedRows> rows_of(std::uint32_t part);
   Result<Heads> end_parts();
 
   Status submit(const Part& part, std::uint32_t layer, bool own_on_card);

@@ -111,11 +111,17 @@ Result<Stream> Card::make_stream() const {
   return Stream(info_, stream);
 }
 
-Result<Event> Card::make_event() const {
+Result<Event> Card::make_event(unsigned flags) const {
   TERRACE_RETURN_IF_ERROR(make_current(info_));
   cudaEvent_t event = nullptr;
-  TERRACE_RETURN_IF_ERROR(driver_status(info_, cudaEventCreate(&event), "making an event"));
+  TERRACE_RETURN_IF_ERROR(driver_status(info_, cudaEventCreateWithFlags(&event, flags), "making an event"));
   return Event(info_, event);
+}
+
+Result<Event> Card::make_event() const { return make_event(cudaEventDefault); }
+
+Result<Event> Card::make_event_to_sleep_for() const {
+  return make_event(cudaEventBlockingSync | cudaEventDisableTiming);
 }
 
 Result<PinnedBuffer> Card::make_pinned(std::size_t bytes) const {

@@ -57,10 +57,13 @@ class Card {
 
   Result<Stream> make_stream() const;
   Result<Event> make_event() const;
+  // Whose synchronize() sleeps, where others' may keep a CPU busy; it knows no time.
+  Result<Event> make_event_to_sleep_for() const;
   Result<PinnedBuffer> make_pinned(std::size_t bytes) const;
 
  private:
   Card(CardInfo info, std::byte* memory, std::uint64_t budget);
+  Result<Event> make_event(unsigned flags) const;
 
   CardInfo info_;
   std::byte* memory_;

@@ -80,7 +80,7 @@ Result<std::unique_ptr<CudaTrunk>> CudaTrunk::make(const Card& card, CardWriter&
   for (std::uint32_t part = 0; part < limits.max_parts; ++part) {
     TERRACE_ASSIGN_OR_RETURN(Stream copies, card.make_stream());
     TERRACE_ASSIGN_OR_RETURN(Event made, card.make_event());
-    TERRACE_ASSIGN_OR_RETURN(Event copied, card.make_event());
+    TERRACE_ASSIGN_OR_RETURN(Event copied, card.make_event_to_sleep_for());
     to_host.push_back({std::move(copies), std::move(made), std::move(copied)});
   }
   std::unique_ptr<CudaTrunk> trunk(new CudaTrunk(std::move(stream), {std::move(begin), std::move(end)},
@@ -463,6 +463,12 @@ Result<std::optional<CardRoutedRows>> CudaTrunk::poll_routed(std::uint32_t part)
   if (!done) return std::optional<CardRoutedRows>();
   use(part);
   return std::optional(routed_rows(now_->layer));
+}
+
+Result<CardRoutedRows> CudaTrunk::wait_routed(std::uint32_t part) {
+  TERRACE_RETURN_IF_ERROR(to_host_[part].copied.synchronize());
+  use(part);
+  return routed_rows(now_->layer);
 }
 
 std::span<std::int64_t> CudaTrunk::sums_of(std::uint32_t part) {

@@ -48,6 +48,7 @@ class CudaTrunk final : public CardTrunk {
   CardStepInput begin_part(const CardStepSize& size, std::uint32_t part) override;
   Status queue_layer(std::uint32_t part, std::uint32_t layer, std::span<const SlabView> slabs) override;
   Result<std::optional<CardRoutedRows>> poll_routed(std::uint32_t part) override;
+  Result<CardRoutedRows> wait_routed(std::uint32_t part) override;
   std::span<std::int64_t> sums_of(std::uint32_t part) override;
   Result<const float*> add_and_read(std::uint32_t layer) override;
   Result<CardStepResult> head(std::uint32_t part) override;

@@ -91,10 +91,13 @@ class FakeTrunk final : public kernels::CardTrunk {
   }
   // Not there when it is asked for first.
   Result<std::optional<kernels::CardRoutedRows>> poll_routed(std::uint32_t part) override {
-    if (steps_[part].polls++ == 0) return std::optional<kernels::CardRoutedRows>();
-    TERRACE_RETURN_IF_ERROR(run_queue(part));
-    use(part);
-    return std::optional(routed_rows());
+    if (steps_[part].polls++ == 0 || comes_to_who_waits) return std::optional<kernels::CardRoutedRows>();
+    TERRACE_ASSIGN_OR_RETURN(const kernels::CardRoutedRows routed, rows_of(part));
+    return std::optional(routed);
+  }
+  Result<kernels::CardRoutedRows> wait_routed(std::uint32_t part) override {
+    ++waited;
+    return rows_of(part);
   }
   std::span<std::int64_t> sums_of(std::uint32_t part) override { return steps_[part].sums; }
   Result<const float*> add_and_read(std::uint32_t) override {
@@ -120,6 +123,8 @@ class FakeTrunk final : public kernels::CardTrunk {
   std::uint64_t started_steps = 0, given_up = 0;
   std::uint32_t most_started_rows = 16;
   std::uint64_t copied_blocks = 0;
+  std::uint64_t waited = 0;         // for a layer's rows, asleep
+  bool comes_to_who_waits = false;  // not to who polls
   bool as_late_as_possible = false;
   std::function<void(std::uint32_t part, std::uint32_t layer)> queued;  // hears of every queue_layer()
 
@@ -151,6 +156,11 @@ class FakeTrunk final : public kernels::CardTrunk {
     std::vector<Line> k, v;
   };
 
+  Result<kernels::CardRoutedRows> rows_of(std::uint32_t part) {
+    TERRACE_RETURN_IF_ERROR(run_queue(part));
+    use(part);
+    return routed_rows();
+  }
   std::size_t stride() const { return (limits_.context + kernels::kKvBlockPositions - 1) / kernels::kKvBlockPositions; }
   float* x(std::uint32_t row) { return now_->x.data() + std::size_t{row} * model_.d_model; }
   std::uint32_t position(std::uint32_t row) const { return now_->words[row]; }

@@ -174,6 +174,35 @@ TEST_P(TrunkOnCard, PromptsInParts_TheCardIsAtOnePartWhileLegsAreAtOthers) {
   EXPECT_EQ(journal_of_prompt(whole), "q0 s0 c0 q1 s1 c1 ") << "too few rows for the rule";
 }
 
+// A thread with nothing to do but to wait for the card sleeps, unless its policy lets it look for a moment; while legs
+// are at other parts it looks and their bytes move.
+TEST_P(TrunkOnCard, RowsOfALayer_AreWaitedForAsleepWhereNothingElseIsOpen) {
+  ModelUnderTest here(path(), options(), serial_);
+  const std::string expected = test::xxh3(Sequence(here.trunk()).feed(kPrompt, 64));
+  for (const Waiting waiting : {Waiting::kBlock, Waiting::kSpinThenPark}) {
+    arch::TrunkOptions whole = on_card();
+    whole.waiting = waiting;
+    ModelUnderTest model(path(), whole, serial_);
+    EXPECT_EQ(test::xxh3(Sequence(model.trunk()).feed(kPrompt, 64)), expected);
+    EXPECT_TRUE(waiting == Waiting::kSpinThenPark || card_.trunk->waited == model.info().n_layers);
+    EXPECT_EQ(model.tap().progressed, 0u);
+  }
+  ModelUnderTest model(path(), in_parts(), serial_);
+  model.tap().compute_elsewhere();
+  EXPECT_EQ(test::xxh3(Sequence(model.trunk()).feed(kPrompt, 64)), expected);
+  EXPECT_EQ(card_.trunk->waited, 1u) << "the first part's first layer: nobody has anything yet";
+}
+
+// A card whose rows take long: a look does not bring them.
+TEST_P(TrunkOnCard, RowsThatComeLate_AreWaitedForAsleepUnderEitherPolicy) {
+  arch::TrunkOptions whole = on_card();
+  whole.waiting = Waiting::kSpinThenPark;
+  ModelUnderTest model(path(), whole, serial_);
+  card_.trunk->comes_to_who_waits = true;
+  Sequence(model.trunk()).feed(kPrompt, 64);
+  EXPECT_EQ(card_.trunk->waited, model.info().n_layers);
+}
+
 // In whatever turn a leg fails: nothing of either part is left with card or legs, and the next step is right.
 TEST_P(TrunkOnCard, ALegThatFailsInOnePart_LeavesBothClean) {
   ModelUnderTest here(path(), options(), serial_);
