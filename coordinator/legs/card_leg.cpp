@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -12,6 +13,8 @@
 
 namespace terrace::legs {
 namespace {
+
+constexpr std::uint64_t kPiece = kernels::CardWriter::kPieceBytes;
 
 constexpr std::uint64_t round_to_parts(std::uint64_t bytes) {
   return (bytes + arena::kPartAlignment - 1) / arena::kPartAlignment * arena::kPartAlignment;
@@ -90,16 +93,23 @@ Status CardLeg::fill(std::uint64_t at, std::span<std::byte> piece, const SlabPar
   return {};
 }
 
-// By pieces of one size, whatever that of slabs is: a copy costs some microseconds beside its bytes.
-Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
-                     FunctionRef<void(std::uint64_t, std::uint64_t)> on_progress) {
-  constexpr std::uint64_t kPiece = kernels::CardWriter::kPieceBytes;
+Result<std::vector<std::unique_ptr<kernels::CardWriter>>> CardLeg::make_writers(const Parallel& parallel) {
+  const std::size_t n_pieces = (memory_.size() + kPiece - 1) / kPiece;
   std::vector<std::unique_ptr<kernels::CardWriter>> writers;
-  for (std::size_t i = 0; i < parallel.n_workers(); ++i) {
+  for (std::size_t i = 0; i < std::min({parallel.n_workers(), n_pieces, kMostCardWriters}); ++i) {
     TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<kernels::CardWriter> writer, card_.make_writer());
     writers.push_back(std::move(writer));
   }
-  std::mutex mutex;  // guards the two below, and on_progress
+  return writers;
+}
+
+// By pieces of one size, whatever that of slabs is: a copy costs some microseconds beside its bytes. Each writer takes
+// the next one that nobody has.
+Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
+                     FunctionRef<void(std::uint64_t, std::uint64_t)> on_progress) {
+  TERRACE_ASSIGN_OR_RETURN(const auto writers, make_writers(parallel));
+  std::atomic<std::uint64_t> next = 0;  // place of a piece
+  std::mutex mutex;                     // guards the two below, and on_progress
   std::uint64_t done = 0;
   std::optional<Error> failed;
   const auto note = [&](const Status& status, std::uint64_t bytes) {
@@ -108,13 +118,16 @@ Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
     if (bytes > 0 && !failed) on_progress(done += bytes, memory_.size());
     return !failed;
   };
-  parallel.run((memory_.size() + kPiece - 1) / kPiece, [&](std::size_t item, std::size_t worker) {
-    if (!note({}, 0)) return;  // nobody reads gigabytes for a load that has failed
-    const std::uint64_t begin = item * kPiece, bytes = std::min(kPiece, memory_.size() - begin);
-    note(writers[worker]->queue(
-             memory_.data() + begin, bytes,
-             [&](std::uint64_t at, std::span<std::byte> piece) { return fill(begin + at, piece, read); }),
-         bytes);
+  parallel.run(writers.size(), [&](std::size_t writer, std::size_t) {
+    while (note({}, 0)) {  // nobody reads gigabytes for a load that has failed
+      const std::uint64_t begin = next.fetch_add(kPiece);
+      if (begin >= memory_.size()) return;
+      const std::uint64_t bytes = std::min(kPiece, memory_.size() - begin);
+      note(writers[writer]->queue(
+               memory_.data() + begin, bytes,
+               [&](std::uint64_t at, std::span<std::byte> piece) { return fill(begin + at, piece, read); }),
+           bytes);
+    }
   });
   for (const auto& writer : writers) note(writer->finish(), 0);
   if (failed) return lost(failed->in(fmt::format("loading experts to {}", name_)));

@@ -22,6 +22,10 @@ namespace terrace::legs {
 std::string card_leg_name(int index);
 // What a slab takes of a card's memory.
 std::uint64_t card_slab_bytes(const kernels::ExpertShape& shape);
+// Copies to a card side by side: with so many more would wait for the same link, and each pins memory.
+inline constexpr std::size_t kMostCardWriters = 16;
+// Pinned host memory while a card is loaded, at the most.
+inline constexpr std::uint64_t kCardLoadingBytes = kMostCardWriters * kernels::CardWriter::kPinnedBytes;
 
 enum class SlabPart : std::uint8_t { kGate, kUp, kDown };
 // Puts the bytes of a part that begin at its `at`-th into `to`. Any thread.
@@ -43,8 +47,9 @@ class CardLeg final : public Leg {
                                                const std::vector<kernels::ExpertKernels>& kernels, int shift,
                                                Place place = Place::kWithTrunk);
 
-  // Copies the slabs to the card, as many pieces of them at once as there are workers: reads of the file overlap with
-  // each other and with the copies. on_progress is called by any of them, one call at a time. Before the first batch.
+  // Copies the slabs to the card, as many pieces of them at once as there are workers, kMostCardWriters at the most:
+  // reads of the file overlap with each other and with the copies. on_progress is called by any of them, one call at a
+  // time. An error ends it: pieces that others have begun are the last ones read. Before the first batch.
   Status load(const SlabPartReader& read, Parallel& parallel,
               FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress);
 
@@ -74,6 +79,8 @@ class CardLeg final : public Leg {
           const std::vector<kernels::ExpertKernels>& kernels, int shift, Place place);
   void place_slabs(std::span<std::byte> memory, const OwnerTable& owners, std::size_t leg);
   std::byte* place(std::uint64_t at, std::uint64_t bytes, std::uint32_t layer, std::uint16_t expert, SlabPart part);
+  // One for each worker that has something to copy.
+  Result<std::vector<std::unique_ptr<kernels::CardWriter>>> make_writers(const Parallel& parallel);
   Status fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const;
   Error lost(const Error& why);
 

@@ -23,8 +23,8 @@ CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, s
   input.slab_bytes = card.slab_memory().size();
   input.dense_bytes = dense_bytes;
   input.cache_bytes = cache_bytes;
-  input.staging_bytes =
-      (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes) + trunk_pinned_bytes;
+  input.staging_bytes = (dense_bytes > 0 ? 2 : 1) * kernels::card_staging_bytes(facts.budget_bytes) +
+                        trunk_pinned_bytes + legs::kCardLoadingBytes;
   return input;
 }
 

@@ -24,7 +24,7 @@ struct CardInput {
   std::uint64_t slab_bytes = 0;     // of it, for weights
   std::uint64_t dense_bytes = 0;    // of those, for the trunk's matrices and values; 0: they are not on the card
   std::uint64_t cache_bytes = 0;    // of those, for keys and values; 0: they are not on the card
-  std::uint64_t staging_bytes = 0;  // pinned host memory for it
+  std::uint64_t staging_bytes = 0;  // pinned host memory for it, that of its loading included
 };
 // trunk_pinned_bytes: of a trunk there.
 CardInput describe(const kernels::ExpertCard& card, std::uint64_t dense_bytes, std::uint64_t cache_bytes = 0,

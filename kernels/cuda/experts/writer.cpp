@@ -7,7 +7,7 @@ namespace terrace::kernels::cuda {
 
 Result<std::unique_ptr<CudaWriter>> CudaWriter::make(const Card& card) {
   TERRACE_ASSIGN_OR_RETURN(Stream stream, card.make_stream());
-  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer memory, card.make_pinned(kPieces * kPieceBytes));
+  TERRACE_ASSIGN_OR_RETURN(PinnedBuffer memory, card.make_pinned(kPinnedBytes));
   std::vector<Event> copied;
   for (std::size_t i = 0; i < kPieces; ++i) {
     TERRACE_ASSIGN_OR_RETURN(Event event, card.make_event());

@@ -20,9 +20,7 @@ class CudaWriter final : public CardWriter {
   Status finish() override;
 
  private:
-  // One is filled while the other is copied. More gain nothing where several writers work side by side, and pinning
-  // takes its time.
-  static constexpr std::size_t kPieces = 2;
+  static constexpr std::size_t kPieces = kPinnedBytes / kPieceBytes;
   CudaWriter(Stream stream, PinnedBuffer memory, std::vector<Event> copied);
 
   Stream stream_;

@@ -135,6 +135,64 @@ TEST(CardLegTest, AReadThatFails_EndsLoadingWithItsReason) {
   EXPECT_THAT(loaded.error().text(), HasSubstr("has become shorter"));
 }
 
+// Slabs of 20 pieces and a bit, whose bytes nobody looks at.
+struct ManyPieces {
+  static constexpr std::uint64_t kBytes = 20 * kernels::CardWriter::kPieceBytes + 4096;
+  ManyPieces() {
+    kernels::ExpertKernels layer;
+    layer.shape = shape;
+    leg = CardLeg::make(card, card.slab_memory(), owners, 1, {layer}, 24).value();
+  }
+  const kernels::ExpertShape shape{TensorType::kF32, TensorType::kF32, TensorType::kF32, 1024,
+                                   kBytes / (3 * 1024 * sizeof(float))};
+  terrace::test::FakeCard card{kBytes};
+  OwnerTable owners{test::kEpoch, {"host", card_leg_name(0)}, 1, 1, {1}};
+  std::unique_ptr<CardLeg> leg;
+};
+
+TEST(CardLegTest, AReadThatFails_IsTheLastOne) {
+  ManyPieces many;
+  Serial serial;
+  std::uint64_t reads = 0, pieces = 0;
+  const Status loaded = many.leg->load(
+      [&](std::uint32_t, std::uint16_t, SlabPart part, std::uint64_t, std::span<std::byte>) -> Status {
+        ++reads;
+        if (part == SlabPart::kUp) return Error(ErrorCode::kCorrupt, "the file has become shorter");
+        return {};
+      },
+      serial, [&](std::uint64_t, std::uint64_t) { ++pieces; });
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(pieces, 6u) << "a third of 20";
+  // 1,000 bytes a read of the fake writer: all of the first part, and one more.
+  const std::uint64_t gate_bytes = ManyPieces::kBytes / 3;
+  EXPECT_LE(reads, gate_bytes / 1000 + pieces + 2);
+}
+
+// Sixteen CPUs and more: no more memory is pinned than a plan counts, and every byte is there all the same.
+TEST(CardLegTest, ManyWorkers_AsManyWritersAsAPlanCounts) {
+  class ManyWorkers final : public Parallel {
+   public:
+    std::size_t n_workers() const override { return 40; }
+    void run(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+      run_in_order(n_items, fn);
+    }
+    void run_in_order(std::size_t n_items, FunctionRef<void(std::size_t, std::size_t)> fn) override {
+      for (std::size_t item = 0; item < n_items; ++item) fn(item, item % n_workers());
+    }
+  } workers;
+  ManyPieces many;
+  const auto reads = [](std::uint32_t, std::uint16_t, SlabPart, std::uint64_t, std::span<std::byte>) -> Status {
+    return {};
+  };
+  ASSERT_TRUE(many.leg->load(reads, workers, [](std::uint64_t, std::uint64_t) {}).ok());
+  EXPECT_EQ(many.card.writers, kMostCardWriters);
+  EXPECT_EQ(kCardLoadingBytes, kMostCardWriters * kernels::CardWriter::kPinnedBytes);
+  EXPECT_EQ(many.card.bytes_written, card_slab_bytes(many.shape));
+  Legs few(0);
+  ASSERT_TRUE(few.leg->load(model().part_reader(), workers, [](std::uint64_t, std::uint64_t) {}).ok());
+  EXPECT_EQ(few.card.writers, 1u) << "there is but one piece";
+}
+
 TEST(CardLegTest, ASecondBatchBeforeCollect_IsBusy) {
   terrace::test::Rng rng(test::kSeed);
   Legs legs(0);

@@ -168,7 +168,8 @@ TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
   EXPECT_EQ(p.legs[1].dense_bytes, dense);
   EXPECT_EQ(p.legs[1].needs, p.legs[1].offers);
   EXPECT_EQ(p.legs[0].dense_bytes, dense);
-  EXPECT_EQ(p.legs[0].scratch_bytes, 2 * kernels::card_staging_bytes(card.facts().budget_bytes));
+  EXPECT_EQ(p.legs[0].scratch_bytes,
+            2 * kernels::card_staging_bytes(card.facts().budget_bytes) + legs::kCardLoadingBytes);
 }
 
 TEST(CardShare, ACardThatHoldsNoExpert_IsRefusedWithNumbers) {

@@ -41,6 +41,7 @@ class FakeCard final : public kernels::ExpertCard {
     return std::unique_ptr<kernels::CardExecutor>(std::make_unique<FakeExecutor>(*this));
   }
   Result<std::unique_ptr<kernels::CardWriter>> make_writer() override {
+    ++writers;
     return std::unique_ptr<kernels::CardWriter>(std::make_unique<FakeWriter>(*this));
   }
   Result<std::uint64_t> trunk_bytes(const kernels::CardTrunkModel& model,
@@ -67,6 +68,7 @@ class FakeCard final : public kernels::ExpertCard {
   std::uint64_t pairs = 0;
   std::uint64_t products = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t writers = 0;      // made so far
   std::uint64_t trunk_takes = 0;  // of slab memory, beside a byte for each block of its cache
   std::uint64_t trunk_pins_a_row = 0;
   FakeTrunk* trunk = nullptr;  // made last; the trunk's owner has it
