@@ -98,7 +98,7 @@ legs::OwnerTable with_cards(const legs::OwnerTable& share, const kernels::Opened
   return owners;
 }
 
-// Rows of a step, the most first: all but the last are for a card that computes whole steps.
+// Rows of a step, the most first: all but the last are for a card that computes whole steps, so has all experts.
 std::vector<std::uint32_t> rows_to_try(const ModelOptions& options, const arch::ModelInfo& info) {
   const std::uint64_t context = options.context == 0 ? info.context : options.context;
   const auto most = static_cast<std::uint32_t>(std::min<std::uint64_t>(kCardPromptRows, context));
@@ -180,7 +180,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
       tried.max_rows = rows;
       TERRACE_ASSIGN_OR_RETURN(part, give_trunk(file, *cards.cards.front(), info, tried));
       all_owners = with_cards(share, cards, part.bytes, *kernels);
-      if (rows == prompt_rows(options) || (tried.on_card && all_owners.n_slabs(0) == 0)) {
+      const std::size_t first_card = share.n_legs();
+      if (rows == prompt_rows(options) || (tried.on_card && planner::owns_all(all_owners, first_card))) {
         trunk = tried;
         break;
       }

@@ -67,6 +67,10 @@ std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelI
   return bytes <= card.slab_memory().size() ? bytes : 0;
 }
 
+bool owns_all(const legs::OwnerTable& owners, std::size_t leg) {
+  return owners.n_slabs(leg) == std::uint64_t{owners.n_layers()} * owners.n_experts();
+}
+
 legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
                                std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers) {
   std::vector<arena::HotCandidate> candidates;

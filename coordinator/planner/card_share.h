@@ -53,4 +53,7 @@ std::uint64_t dense_bytes_on(const kernels::ExpertCard& card, const arch::ModelI
 legs::OwnerTable give_hot_part(const legs::OwnerTable& owners, const kernels::ExpertCard& card,
                                std::uint64_t slab_bytes, std::span<const kernels::ExpertKernels> layers);
 
+// Whether every expert of every layer is this leg's: only then a trunk there has no layer to come back with.
+bool owns_all(const legs::OwnerTable& owners, std::size_t leg);
+
 }  // namespace terrace::planner

@@ -150,6 +150,20 @@ TEST(CardShare, APlanShowsEachCard_AndTheirPinnedMemoryOnTheHost) {
   EXPECT_EQ(p.legs[0].staging_bytes, 0u) << "cards are no nodes";
 }
 
+// Two cards that hold everything between them: the first one's trunk still comes back with each layer.
+TEST(CardShare, OwnsAll_OfOneCardThatHoldsEverything_NotOfTwo) {
+  const std::uint64_t an_expert = slab(0) + slab(1) + slab(2);
+  const test::FakeCard all(kExperts * an_expert), most((kExperts - 1) * an_expert), rest(an_expert, 1);
+  const legs::OwnerTable host = share("host=0-7", {});
+  const legs::OwnerTable one = give_hot_part(host, all, all.slab_memory().size(), layers());
+  EXPECT_TRUE(owns_all(one, 1));
+  legs::OwnerTable two = give_hot_part(host, most, most.slab_memory().size(), layers());
+  two = give_hot_part(two, rest, rest.slab_memory().size(), layers());
+  EXPECT_EQ(two.n_slabs(0), 0u) << "nothing is left for the host";
+  EXPECT_FALSE(owns_all(two, 1));
+  EXPECT_FALSE(owns_all(two, 2));
+}
+
 TEST(CardShare, DenseMatricesComeFirst_OrStayOnTheHost) {
   arch::ModelInfo info;
   info.dense_products = {{TensorType::kQ4_K, 512, 512}, {TensorType::kF32, 3, 5}};
