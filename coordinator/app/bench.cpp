@@ -164,6 +164,8 @@ struct Run {
   // Of the rate at which the weights of a step are read where they lie.
   std::optional<double> share(const BenchResult& r) const {
     if (r.test.n_gen == 0 || !bandwidth) return std::nullopt;
+    const bool reads_on_card = engine.made_of().card != nullptr;
+    if (reads_on_card && !card_read_rate) return std::nullopt;
     const ReadRates rates{bandwidth->best().gb_per_second * 1e9, card_read_rate};
     return r.tokens_per_second * rates.seconds(r.weight_bytes_per_token, card_part(r));
   }
@@ -313,6 +315,11 @@ Status run_all_legs_alone(const Options& o, const std::vector<BenchTest>& tests,
   return {};
 }
 
+std::size_t n_cards(const Engine& engine) {
+  const std::vector<legs::LegReport> legs = engine.board().report();
+  return static_cast<std::size_t>(std::ranges::count(legs, legs::LegKind::kCard, &legs::LegReport::kind));
+}
+
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
@@ -329,9 +336,7 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));
     if (!o.limits && !run.bandwidth->note.empty() && !o.model.quiet) print_err("terrace: {}\n", run.bandwidth->note);
-    if (const kernels::ExpertCard* const card = engine.made_of().card; card != nullptr) {
-      TERRACE_ASSIGN_OR_RETURN(run.card_read_rate, card->read_rate());
-    }
+    TERRACE_ASSIGN_OR_RETURN(run.card_read_rate, measure_card_rate(engine.made_of().card, n_cards(engine)));
   }
   if (o.limits) TERRACE_RETURN_IF_ERROR(print_limits(o, engine.parallel(), *run.bandwidth));
   std::vector<BenchResult> results;

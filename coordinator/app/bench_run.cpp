@@ -229,6 +229,14 @@ double ReadRates::seconds(double bytes, double card_part) const {
   return (bytes - on_card) / host + (card ? on_card / *card : 0.0);
 }
 
+Result<std::optional<double>> measure_card_rate(const kernels::ExpertCard* card, std::size_t n_cards) {
+  if (card == nullptr || n_cards != 1) return std::optional<double>();
+  const Result<double> rate = card->read_rate();
+  if (rate.ok()) return std::optional(*rate);
+  if (rate.error().code() == ErrorCode::kUnsupported) return std::optional<double>();
+  return rate.error();
+}
+
 Result<BenchResult> run_test(Engine& engine, const BenchTest& test, const BenchOptions& options) {
   BenchResult result;
   result.test = test;

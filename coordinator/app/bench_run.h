@@ -60,6 +60,10 @@ struct BenchResult {
   double weight_gb_per_second() const { return weight_bytes_per_token * tokens_per_second / 1e9; }
 };
 
+// Bytes a second that the run's one card reads of its memory, measured now. Nothing without a card, with several (whose
+// parts of a step are not told apart), or of one that has no such measure. card: the first; null: none.
+Result<std::optional<double>> measure_card_rate(const kernels::ExpertCard* card, std::size_t n_cards);
+
 // Runs the test once unmeasured and then options.repeats times, each on a fresh stream, with random tokens of a fixed
 // seed. Errors as the trunk's. Owner thread of the engine.
 Result<BenchResult> run_test(Engine& engine, const BenchTest& test, const BenchOptions& options);

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "tests/unit/kernels/card/fake_card.h"
+
 namespace terrace::app {
 namespace {
 
@@ -110,6 +112,21 @@ TEST(ReadRates, EachMemoryIsReadAtItsOwnRate) {
   EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 0.0)), 10.0);
   EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 1.0)), 1.0);
   EXPECT_DOUBLE_EQ((ReadRates{100.0, 1000.0}.seconds(1000, 0.6)), 4.6);
+}
+
+// A run by a card without a measure, or by several, goes on without its share.
+TEST(CardRate, OfOneCardThatHasIt_ElseNone_AndACardThatFailsIsTold) {
+  const auto rate_of = [](const kernels::ExpertCard* card, std::size_t n_cards) {
+    return measure_card_rate(card, n_cards).value();
+  };
+  test::FakeCard card(4096);
+  EXPECT_EQ(rate_of(nullptr, 0), std::nullopt);
+  EXPECT_EQ(rate_of(&card, 1), std::nullopt) << "it has no such measure";
+  card.reads_a_second = 5e9;
+  EXPECT_EQ(rate_of(&card, 1), 5e9);
+  EXPECT_EQ(rate_of(&card, 2), std::nullopt) << "the other one may be slower";
+  card.broken = true;
+  EXPECT_EQ(measure_card_rate(&card, 1).error().code(), ErrorCode::kInternal);
 }
 
 TEST_F(StepWeightBytes, ManyRows_ReadEachChosenExpertOnce_AndTheHeadOnlyForLogits) {

@@ -27,6 +27,11 @@ class FakeCard final : public kernels::ExpertCard {
     std::byte* const begin = const_cast<std::byte*>(memory_.data()) + (kAlignment - address % kAlignment) % kAlignment;
     return {begin, memory_.size() - kAlignment};
   }
+  Result<double> read_rate() const override {
+    TERRACE_RETURN_IF_ERROR(alive());
+    if (reads_a_second == 0) return ExpertCard::read_rate();
+    return reads_a_second;
+  }
   Status check(const kernels::ExpertShape& shape) const override {
     if (shape.gate == no_kernel_for) return Error(ErrorCode::kUnsupported, "the fake card has no kernel for it");
     return {};
@@ -62,6 +67,7 @@ class FakeCard final : public kernels::ExpertCard {
     return std::unique_ptr<kernels::CardTrunk>(std::move(made));
   }
 
+  double reads_a_second = 0;  // 0: it has no such measure
   TensorType no_kernel_for = TensorType::kI8;
   bool broken = false;            // every later submit, collect and write fails
   bool computes_wrongly = false;  // one value of the first pair
