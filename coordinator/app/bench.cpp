@@ -89,6 +89,12 @@ OptionTable make_table(Options* o) {
   return table;
 }
 
+bool any_generates(const std::vector<BenchTest>& tests) {
+  for (const BenchTest& test : tests)
+    if (test.n_gen != 0) return true;
+  return false;
+}
+
 Result<std::vector<BenchTest>> read_tests(const Options& o) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> prompts, parse_counts("n-prompt", o.prompts));
   TERRACE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> generations, parse_counts("n-gen", o.generations));
@@ -100,6 +106,9 @@ Result<std::vector<BenchTest>> read_tests(const Options& o) {
   if (tests.empty() && !o.limits && !o.serving)
     return Error(ErrorCode::kInvalidArgument,
                  "nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits");
+  if (o.legs_alone && !any_generates(tests))
+    return Error(ErrorCode::kInvalidArgument,
+                 "--legs-alone replays the tokens of --n-gen, which is 0; say how many tokens to generate");
   return tests;
 }
 
@@ -269,12 +278,6 @@ Status run_limits(const Options& o) {
   return print_limits(o, *pool, bandwidth);
 }
 
-bool any_generates(const std::vector<BenchTest>& tests) {
-  for (const BenchTest& test : tests)
-    if (test.n_gen != 0) return true;
-  return false;
-}
-
 // What a row of another kind than BenchResult says of the run, around its own keys.
 nlohmann::ordered_json with_run(const Engine& engine, nlohmann::ordered_json own) {
   own["model"] = engine.model_name();
@@ -315,6 +318,18 @@ Status run_all_legs_alone(const Options& o, const std::vector<BenchTest>& tests,
   return {};
 }
 
+// Those that read_tests() names; up to the first that fails.
+Status run_each(const Options& o, const std::vector<BenchTest>& tests, Engine& engine,
+                std::vector<BenchResult>& results) {
+  const BenchOptions options{.repeats = o.repeats, .batch = static_cast<std::uint32_t>(engine.trunk().max_rows())};
+  for (const BenchTest& test : tests) {
+    if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", test.name(), test.depth, o.repeats);
+    TERRACE_ASSIGN_OR_RETURN(BenchResult result, run_test(engine, test, options));
+    results.push_back(std::move(result));
+  }
+  return {};
+}
+
 std::size_t n_cards(const Engine& engine) {
   const std::vector<legs::LegReport> legs = engine.board().report();
   return static_cast<std::size_t>(std::ranges::count(legs, legs::LegKind::kCard, &legs::LegReport::kind));
@@ -323,12 +338,11 @@ std::size_t n_cards(const Engine& engine) {
 Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& engine, nlohmann::ordered_json& rows) {
   TERRACE_RETURN_IF_ERROR(check_fits(tests, engine.trunk().context()));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine.pin_step_thread());
-  const auto batch = static_cast<std::uint32_t>(engine.trunk().max_rows());
   Run run{.engine = engine,
           .info = engine.trunk().info(),
           .threads = engine.parallel().n_workers(),
           .bandwidth = std::nullopt,
-          .batch = batch};
+          .batch = engine.trunk().max_rows()};
   if (!o.model.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
   }
@@ -340,13 +354,10 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
   }
   if (o.limits) TERRACE_RETURN_IF_ERROR(print_limits(o, engine.parallel(), *run.bandwidth));
   std::vector<BenchResult> results;
-  for (const BenchTest& test : tests) {
-    if (!o.model.quiet) print_err("terrace: {} at depth {}, {} times\n", test.name(), test.depth, o.repeats);
-    TERRACE_ASSIGN_OR_RETURN(BenchResult result, run_test(engine, test, {.repeats = o.repeats, .batch = batch}));
-    results.push_back(std::move(result));
-  }
-  if (o.output == Output::kMarkdown) print_table(run, results);
+  const Status status = run_each(o, tests, engine, results);
+  if (o.output == Output::kMarkdown && !results.empty()) print_table(run, results);
   for (const BenchResult& result : results) rows.push_back(to_json(run, result));
+  TERRACE_RETURN_IF_ERROR(status);
   TERRACE_RETURN_IF_ERROR(run_all_legs_alone(o, tests, engine, rows));
   return run_all_streams(o, tests, run, engine, rows);
 }
@@ -358,6 +369,7 @@ Status run_engine_tests(const Options& o, const CommandContext& context, const s
   model.records_experts = o.legs_alone;
   if (o.streams != 0) model.streams = o.streams + serve::kSpareStreams;
   TERRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(model, context.environment));
+  if (o.legs_alone) TERRACE_RETURN_IF_ERROR(check_legs_alone(*engine));
   TERRACE_RETURN_IF_ERROR(run_tests(o, tests, *engine, rows));
   return engine->end_trace();
 }
@@ -373,6 +385,12 @@ Status run_serving_tests(const Options& o, const CommandContext& context, nlohma
   if (o.output == Output::kMarkdown) print_out("\n{}", to_text(result));
   for (nlohmann::ordered_json& row : to_json(result)) rows.push_back(std::move(row));
   return {};
+}
+
+Status run_parts(const Options& o, const CommandContext& context, const std::vector<BenchTest>& tests,
+                 nlohmann::ordered_json& rows) {
+  if (!tests.empty()) TERRACE_RETURN_IF_ERROR(run_engine_tests(o, context, tests, rows));
+  return o.serving ? run_serving_tests(o, context, rows) : Status();
 }
 
 }  // namespace
@@ -392,10 +410,10 @@ Status run_bench(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<BenchTest> tests, read_tests(o));
   if (tests.empty() && o.limits) TERRACE_RETURN_IF_ERROR(run_limits(o));
   auto rows = nlohmann::ordered_json::array();
-  if (!tests.empty()) TERRACE_RETURN_IF_ERROR(run_engine_tests(o, context, tests, rows));
-  if (o.serving) TERRACE_RETURN_IF_ERROR(run_serving_tests(o, context, rows));
-  if (o.output == Output::kJson) print_json_line(rows);
-  return {};
+  const Status status = run_parts(o, context, tests, rows);
+  // What was measured is told, whatever failed behind it.
+  if (o.output == Output::kJson && (status.ok() || !rows.empty())) print_json_line(rows);
+  return status;
 }
 
 }  // namespace terrace::app

@@ -190,6 +190,21 @@ class LegReplay {
   std::vector<pollfd> waits_;
 };
 
+std::vector<std::size_t> legs_with_experts(const legs::Epoch& epoch) {
+  std::vector<std::size_t> found;
+  for (std::size_t leg = 0; leg < epoch.legs.size(); ++leg)
+    if (epoch.owners.n_slabs(leg) != 0) found.push_back(leg);
+  return found;
+}
+
+Status check_several(const legs::Epoch& epoch) {
+  const std::vector<std::size_t> found = legs_with_experts(epoch);
+  if (found.size() > 1) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("--legs-alone: {} has all experts; give some to others (--node, --gpu with --vram)",
+                           epoch.legs[found.front()]->name()));
+}
+
 // Everything of one test.
 class AloneRun {
  public:
@@ -229,16 +244,12 @@ class AloneRun {
 
   Status find_legs() {
     const bool card_has_part = !engine_.recorded()->part_on_card().empty();
-    for (std::size_t leg = 0; leg < epoch_->legs.size(); ++leg) {
-      if (epoch_->owners.n_slabs(leg) == 0) continue;
-      owners_.push_back(leg);
+    owners_ = legs_with_experts(*epoch_);
+    for (const std::size_t leg : owners_) {
       result_.legs.push_back({.name = epoch_->legs[leg]->name(), .kind = epoch_->legs[leg]->kind()});
       if (card_has_part && !epoch_->legs[leg]->slabs_on_card().empty()) card_ = leg;
     }
-    if (owners_.size() > 1) return {};
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("--legs-alone: {} has all experts; give some to others (--node, --gpu with --vram)",
-                             result_.legs.front().name));
+    return check_several(*epoch_);
   }
 
   std::vector<legs::LegCounters> counters() const {
@@ -306,6 +317,8 @@ double sum_of_longest(const std::vector<std::vector<double>>& seconds, std::span
   }
   return sum;
 }
+
+Status check_legs_alone(const Engine& engine) { return check_several(*engine.dispatcher().latest()); }
 
 Result<LegsAloneResult> run_legs_alone(Engine& engine, const BenchTest& test, std::uint32_t repeats) {
   TERRACE_CHECK(test.n_gen > 0 && engine.recorded() != nullptr, "a test that generates, and an engine that records");

@@ -41,6 +41,9 @@ struct LegsAloneResult {
 // The longest leg of each batch: seconds [legs][batches]; ties go to the first. Adds to LegAlone::longest.
 double sum_of_longest(const std::vector<std::vector<double>>& seconds, std::span<LegAlone> legs);
 
+// Before anything is measured: whether there is something to compare. kInvalidArgument: one leg has all experts.
+Status check_legs_alone(const Engine& engine);
+
 // Of a test that generates, and an engine that was opened with ModelOptions::records_experts. kInvalidArgument: one leg
 // has all experts. kPeerGone: a leg went away meanwhile. Else the trunk's and the legs' errors. Owner thread of the
 // engine.

@@ -293,6 +293,29 @@ TEST(Bench, LegsAlone_OneRowMore_WithTheTermsOfItsSum) {
             "terrace: --legs-alone: host has all experts; give some to others (--node, --gpu with --vram)\n");
 }
 
+// Refused before anything is measured: a run of hours ends with what it measured.
+TEST(Bench, LegsAlone_WithNothingToCompare_IsRefusedBeforeTheTests) {
+  const Outcome one_leg = run_terrace({"bench", "-m", demo_model().string(), "-p", "0", "-n", "2", "--legs-alone"}, 2);
+  EXPECT_EQ(count(one_leg.err, "host has all experts"), 1u) << one_leg.err;
+  EXPECT_EQ(count(one_leg.err, "tg2 at depth 0"), 0u) << "a test ran: " << one_leg.err;
+  EXPECT_EQ(run_terrace(bench({"-p", "4", "-n", "0", "--legs-alone"}), 2).err,
+            "terrace: --legs-alone replays the tokens of --n-gen, which is 0; say how many tokens to generate\n");
+}
+
+TEST(Bench, APartThatFails_LeavesTheRowsBeforeIt) {
+  const std::vector<std::string> args = {"-p", "0", "-n", "4", "--streams", "2", "--ctx-size", "64"};
+  std::vector<std::string> json_args = args;
+  json_args.push_back("--json");
+  const Outcome json_run = run_terrace(bench(json_args), 1);
+  const ordered_json rows = ordered_json::parse(json_run.out);
+  ASSERT_EQ(rows.size(), 1u);
+  expect_row(rows[0], true);
+  EXPECT_EQ(count(json_run.err, "tg4x2 at depth 0 needs 261 positions"), 1u) << json_run.err;
+  EXPECT_EQ(count(run_terrace(bench(args), 1).out, "\n| tg4     |"), 1u);
+  EXPECT_EQ(run_terrace(bench({"-p", "0", "-n", "4", "-d", "61", "--ctx-size", "64", "--json"}), 1).out, "")
+      << "nothing was measured";
+}
+
 // Both legs count, and the wire's bytes a token are theirs.
 TEST(Bench, WithANode_WireBytesAreTheLegs) {
   const TempDir temp;
