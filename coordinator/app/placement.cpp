@@ -140,6 +140,9 @@ Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Pla
     terms.room[leg] = room - std::min(room, trial);
   }
   if (!stated) return terms;
+  terms.host_room = placement.memory.legs.front().room();
+  for (std::size_t leg = 0; leg < placement.owners.n_legs(); ++leg)
+    terms.stays.push_back(std::ranges::find(stated->staying, placement.owners.leg_name(leg)) != stated->staying.end());
   // Speeds of all nodes or of none: beside one that is told, a node without would look a million times slower.
   planner::HeirTerms with_speeds = terms;
   for (std::size_t leg = 1; leg <= placement.controls.size(); ++leg) {

@@ -45,6 +45,7 @@ std::vector<std::uint64_t> room_of(const planner::MemoryPlan& memory) {
 std::vector<planner::InheritedShare> inherited_shares(const Placement& placement,
                                                       const planner::Measurements& measured) {
   planner::HeirTerms terms = placement.heirs;
+  terms.stays.clear();  // what is measured now says it anew
   for (std::size_t leg = 0; leg < measured.legs.size(); ++leg)
     terms.expert_seconds[leg] = planner::expert_seconds(measured.legs[leg]);
   std::vector<planner::InheritedShare> shares;

@@ -12,11 +12,27 @@ namespace {
 
 constexpr std::uint16_t kNoHeir = 0;  // the host has it, from its file
 
+// All of the lost ones that may, or none.
+std::vector<std::uint8_t> those_that_stay(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone,
+                                          const HeirTerms& terms) {
+  std::vector<std::uint8_t> none(planned.n_legs(), 0);
+  if (terms.stays.empty()) return none;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t layer = 0; layer < planned.n_layers(); ++layer)
+    for (const std::uint16_t owner : planned.owners(layer))
+      if (gone[owner] != 0 && terms.stays[owner] != 0) bytes += terms.slab_bytes[layer];
+  return bytes <= terms.host_room ? terms.stays : none;
+}
+
 // Deals a layer after the other.
 class Dealer {
  public:
   Dealer(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone, const HeirTerms& terms)
-      : planned_(planned), gone_(gone), terms_(terms), room_(terms.room) {}
+      : planned_(planned),
+        gone_(gone),
+        terms_(terms),
+        stays_(those_that_stay(planned, gone, terms)),
+        room_(terms.room) {}
 
   // What the leg has already of what others were planned to have.
   void count_held(std::uint32_t layer, std::uint32_t expert, std::uint16_t leg) {
@@ -29,7 +45,8 @@ class Dealer {
     owned_.assign(planned_.n_legs(), 0);
     for (const std::uint16_t owner : owners) ++owned_[owner];
     for (std::size_t expert = 0; expert < owners.size(); ++expert) {
-      if (owners[expert] != kNoHeir || gone_[planned_.owners(layer)[expert]] == 0) continue;
+      const std::uint16_t planned = planned_.owners(layer)[expert];
+      if (owners[expert] != kNoHeir || gone_[planned] == 0 || stays_[planned] != 0) continue;
       owners[expert] = heir_in(layer);
       if (owners[expert] != kNoHeir) room_[owners[expert]] -= terms_.kept_bytes[layer];
       ++owned_[owners[expert]];
@@ -50,8 +67,9 @@ class Dealer {
   const legs::OwnerTable& planned_;
   const std::span<const std::uint8_t> gone_;
   const HeirTerms& terms_;
-  std::vector<std::uint64_t> room_;   // [legs] what is left
-  std::vector<std::uint32_t> owned_;  // [legs] of the layer
+  const std::vector<std::uint8_t> stays_;  // [legs]
+  std::vector<std::uint64_t> room_;        // [legs] what is left
+  std::vector<std::uint32_t> owned_;       // [legs] of the layer
 };
 
 }  // namespace
@@ -75,7 +93,8 @@ HeirTerms heir_terms(const manifest::Manifest& model, std::size_t n_legs) {
 legs::OwnerTable owners_with_heirs(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone,
                                    std::uint64_t epoch, const HeirTerms& terms, HoldsSlab holds) {
   TERRACE_CHECK(terms.room.size() == planned.n_legs() && terms.expert_seconds.size() == planned.n_legs() &&
-                    terms.slab_bytes.size() == planned.n_layers() && terms.kept_bytes.size() == planned.n_layers(),
+                    terms.slab_bytes.size() == planned.n_layers() && terms.kept_bytes.size() == planned.n_layers() &&
+                    (terms.stays.empty() || terms.stays.size() == planned.n_legs()),
                 "terms of other legs or layers than the table's");
   const legs::OwnerTable now = owners_without(planned, gone, epoch, holds);
   Dealer dealer(planned, gone, terms);

@@ -20,14 +20,18 @@ struct HeirTerms {
   std::vector<double> expert_seconds;  // [legs] of a decode step's expert there; all alike: nothing was measured
   std::vector<std::uint64_t> slab_bytes;  // [n_layers] that a slab moves
   std::vector<std::uint64_t> kept_bytes;  // [n_layers] that it takes of a node's room
+  // Legs whose experts stay with the host when they are lost, by the plan's figures (stays_here()), as long as
+  // `host_room`, in bytes of slabs, holds all of them that are lost at once.
+  std::vector<std::uint8_t> stays{};  // [legs]; empty: none
+  std::uint64_t host_room = 0;
 };
 // Of a plan, before the room of nodes is known and speeds are: nobody inherits. Slabs as nodes store them.
 HeirTerms heir_terms(const manifest::Manifest& model, std::size_t n_legs);
 
-// owners_without(), and of what the host would have of the lost legs' experts each one, by rising layer and id, goes to
-// the leg that is through with the layer first with it: (experts it owns of the layer + 1) * expert_seconds, the first
-// of several. Legs without room for it are passed over; where none has any it stays with the host. What `holds` has
-// already is in a leg's room.
+// owners_without(), and of what the host would have of the lost legs' experts each one, but for those that stay there,
+// goes by rising layer and id to the leg that is through with the layer first with it: (experts it owns of the layer +
+// 1) * expert_seconds, the first of several. Legs without room for it are passed over; where none has any it stays with
+// the host. What `holds` has already is in a leg's room.
 legs::OwnerTable owners_with_heirs(const legs::OwnerTable& planned, std::span<const std::uint8_t> gone,
                                    std::uint64_t epoch, const HeirTerms& terms, HoldsSlab holds);
 

@@ -106,6 +106,10 @@ Without plan_without(const OutlookInput& input, const Outlook& full, std::size_t
 
 }  // namespace
 
+bool stays_here(const Loss& loss) {
+  return loss.has_room && !loss.heirs.empty() && loss.settled.tokens_per_second > loss.moved.tokens_per_second;
+}
+
 Outlook make_outlook(const OutlookInput& input) {
   const std::size_t n_legs = input.measured.legs.size();
   const Places places(n_legs, Place::kItself);

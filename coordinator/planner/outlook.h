@@ -27,6 +27,9 @@ struct Loss {
   StepPrediction moved, moved_prompt;  // meaningless without heirs
 };
 
+// Its experts stay with the host, though there are heirs: memory holds them there, and decoding is faster so.
+bool stays_here(const Loss& loss);
+
 // What becomes of one node's experts when it is lost, once bytes have moved.
 struct InheritedShare {
   std::vector<Heir> heirs;

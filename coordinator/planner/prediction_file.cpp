@@ -131,6 +131,19 @@ bool read_limits(const json& prediction, StatedPrediction& stated) {
   return true;
 }
 
+// In older plans heirs take over wherever they can.
+bool read_staying(const json& prediction, StatedPrediction& stated) {
+  if (!prediction.contains("lost")) return true;
+  if (!prediction["lost"].is_array()) return false;
+  for (const json& loss : prediction["lost"]) {
+    if (!loss.is_object() || !loss.contains("node") || !loss["node"].is_string()) return false;
+    if (!loss.contains("experts_stay")) continue;
+    if (!loss["experts_stay"].is_boolean()) return false;
+    if (loss["experts_stay"].get<bool>()) stated.staying.push_back(loss["node"].get<std::string>());
+  }
+  return true;
+}
+
 }  // namespace
 
 ordered_json heirs_json(std::span<const Heir> heirs, FunctionRef<std::string(std::size_t leg)> name_of) {
@@ -162,6 +175,7 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
     entry["decode_settled"] = loss.has_room ? step_json(loss.settled, input.measured) : ordered_json();
     entry["prompt_settled"] = loss.has_room ? rate_json(loss.settled_prompt) : ordered_json();
     entry["heirs"] = heirs_json(loss.heirs, [&](std::size_t leg) { return input.measured.legs[leg].name; });
+    entry["experts_stay"] = stays_here(loss);
     entry["bytes_to_move"] = bytes_to_move(loss.heirs);
     entry["seconds_to_move"] = loss.move_seconds;
     entry["decode_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved);
@@ -222,6 +236,7 @@ Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::p
     stated.prompt_parts = std::max(prompt["parts"].get<std::uint32_t>(), stated.prompt_parts);
   }
   if (!read_limits(p, stated)) return bad("no measurements");
+  if (!read_staying(p, stated)) return bad("it does not say who takes over from a lost node");
   return std::optional(std::move(stated));
 }
 

@@ -37,6 +37,7 @@ struct StatedPrediction {
   double prompt_trunk = 0;         // seconds of a step of prompt_rows rows without any expert
   std::vector<StatedLink> links;
   std::vector<StatedSpeed> speeds;
+  std::vector<std::string> staying;  // nodes whose experts stay with the host when they are lost (stays_here())
 };
 
 // [{"node","experts","bytes"}], as `plan` tells who takes over a lost node's experts.

@@ -105,8 +105,9 @@ class Loss:
         self.entry = next(entry for entry in prediction["lost"] if entry["node"] == name)
         self.settled = self.entry["decode_settled"] or self.entry["decode"]
         self.moving_s = self.entry["seconds_to_move"]
-        self.heirs = [heir["node"] for heir in self.entry["heirs"]]
-        self.inherited = sum(heir["experts"] for heir in self.entry["heirs"])
+        heirs = [] if self.entry["experts_stay"] else self.entry["heirs"]
+        self.heirs = [heir["node"] for heir in heirs]
+        self.inherited = sum(heir["experts"] for heir in heirs)
         slabs = {leg["name"]: leg["slabs"] for leg in plan["legs"]}
         own = sum(slabs[heir] for heir in self.heirs)
         # Of all pairs, half-way between what the heirs have before and after.
@@ -152,7 +153,7 @@ def survivors(trace, loss, killed, row):
         row["here"] = told(f"{SETTLE_S:.0f} s after it, nothing moved", *trace.speed(begin, taken or math.inf),
                            loss.settled["tokens_per_second"])
     if not loss.heirs:
-        print("  no node has room for its experts: they stay here")
+        print("  its experts stay here, by the plan")
         return True
     if taken is None:
         print("  no other node took its experts over: NO")

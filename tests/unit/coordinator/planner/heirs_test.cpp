@@ -60,6 +60,22 @@ TEST(OwnersWithHeirs, NobodyHasRoom_TheHostKeepsThem) {
   EXPECT_EQ(after.n_slabs(0), 12u);
 }
 
+// By the plan's figures box2's stay, and box1's, as long as the host's memory has them: 600 bytes each.
+TEST(OwnersWithHeirs, ThoseThatStay_AreTheHostsWhileItHasRoomForAllOfThem) {
+  HeirTerms with_figures = terms({0, kPlenty, kPlenty, kPlenty});
+  with_figures.stays = {0, 1, 1, 0};
+  with_figures.host_room = 600;
+  const auto owned_by_host = [&](const Gone& gone) {
+    return owners_with_heirs(quarters(), gone, 7, with_figures, nobody_holds).n_slabs(0);
+  };
+  EXPECT_EQ(owned_by_host({0, 0, 1, 0}), 12u);
+  EXPECT_EQ(owned_by_host({0, 0, 0, 1}), 6u) << "of this one nothing is said";
+  EXPECT_EQ(owned_by_host({0, 0, 1, 1}), 12u) << "each goes where its own loss says";
+  EXPECT_EQ(owned_by_host({0, 1, 1, 0}), 6u) << "both are more than the room";
+  with_figures.host_room = 599;
+  EXPECT_EQ(owned_by_host({0, 0, 1, 0}), 6u);
+}
+
 TEST(OwnersWithHeirs, WhatWasInherited_StaysAndCountsInTheRoom) {
   // box3 has box2's experts of the first layer; box1 is lost too.
   const auto box3_holds = [](std::size_t leg, std::uint32_t layer, std::uint16_t expert) {

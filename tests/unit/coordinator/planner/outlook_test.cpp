@@ -74,6 +74,17 @@ TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved
   EXPECT_EQ(json["lost"][0]["seconds_to_move"], 2);
   EXPECT_NEAR(json["lost"][0]["decode_moved"]["tokens_per_second"].get<double>(), 1 / 3e-3, 1e-6);
   EXPECT_TRUE(json["lost"][1]["decode_moved"].is_null());
+  EXPECT_FALSE(json["lost"][0]["experts_stay"].get<bool>()) << "3 and 3 is faster";
+}
+
+TEST_F(OutlookTest, HeirThatIsSlowerThanTheHost_TakesNothingOverUnlessTheHostHasNoRoom) {
+  for (ExpertCost* cost : {&measured_.legs[2].alone[0], &measured_.legs[2].together[0]}) cost->each.fill(3e-3);
+  OutlookInput asked = input();
+  asked.inherited = {{{{2, 2, 2000}}, {{2, 0, 4}}}, {{}, {{2, 2, 2}}}};
+  EXPECT_TRUE(stays_here(make_outlook(asked).losses[0]));
+  EXPECT_FALSE(stays_here(make_outlook(asked).losses[1])) << "nobody could";
+  asked.room[0] = 1999;
+  EXPECT_FALSE(stays_here(make_outlook(asked).losses[0]));
 }
 
 TEST_F(OutlookTest, ASlowLink_DoesNotPay) {
@@ -183,6 +194,22 @@ TEST_F(PredictionFile, PartsOfAPrompt_TwoToFour) {
   const auto older = read({{"prediction", json}});
   ASSERT_TRUE(older.ok() && older->has_value());
   EXPECT_EQ((*older)->prompt_parts, 2u);
+}
+
+TEST_F(PredictionFile, WhoseExpertsStay_IsReadBack) {
+  auto json = prediction();
+  json["lost"][1]["experts_stay"] = true;
+  auto stated = read({{"prediction", json}});
+  ASSERT_TRUE(stated.ok() && stated->has_value());
+  EXPECT_EQ((*stated)->staying, std::vector<std::string>{measured_.legs[2].name});
+  for (auto& lost : json["lost"]) lost.erase("experts_stay");  // of an older plan
+  stated = read({{"prediction", json}});
+  ASSERT_TRUE(stated.ok() && stated->has_value());
+  EXPECT_TRUE((*stated)->staying.empty());
+  json["lost"][0]["experts_stay"] = 1;
+  EXPECT_FALSE(read({{"prediction", json}}).ok());
+  json["lost"] = 7;
+  EXPECT_FALSE(read({{"prediction", json}}).ok());
 }
 
 TEST_F(PredictionFile, HoldsWhatItWasMadeFrom) {
