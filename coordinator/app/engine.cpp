@@ -124,9 +124,9 @@ struct Engine::Parts {
   std::vector<std::shared_ptr<legs::Leg>> legs;  // host first, cards last; a node's holds its session
   std::unique_ptr<serve::TraceRecorder> trace;   // of --trace; null: nothing below is traced
   legs::LegBoard board;
+  std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Backstop> backstop;      // with nodes
   std::unique_ptr<legs::Auditor> auditor;        // with nodes; null: nothing is audited
-  std::unique_ptr<legs::SlabPrefetch> prefetch;  // with nodes
   std::unique_ptr<legs::Dispatcher> dispatcher;
   std::unique_ptr<RecordedExperts> recorded;  // with ModelOptions::records_experts
   planner::HeirTerms heirs;
@@ -141,8 +141,6 @@ struct Engine::Parts {
   Status open_nodes(const ModelOptions& options, Placement& placement);
   Status open_backstop();
   std::shared_ptr<legs::Leg> host_leg(const legs::OwnerTable& owners);
-  // The host's leg where it has lost nodes' experts too, or no more: `owners` instead of `planned`.
-  std::shared_ptr<legs::Leg> host_leg_after(const legs::OwnerTable& planned, const legs::OwnerTable& owners);
   // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
@@ -258,12 +256,17 @@ void Engine::Parts::open_auditor(double fraction) {
 
 // What computes the experts of a node that is late or gone.
 Status Engine::Parts::open_backstop() {
+  // Of a lost or suspect node, where it was brought into memory.
+  const auto in_memory = [this](std::uint32_t layer, std::uint16_t expert) {
+    return prefetch->in_memory(layer, expert) ? std::optional(slabs->view(layer, expert)) : std::nullopt;
+  };
   TERRACE_ASSIGN_OR_RETURN(backstop, legs::Backstop::open({.reader = legs::open_slab_reader(file, experts),
                                                            .kernels = kernels,
                                                            .n_experts = experts.n_experts,
                                                            .top_k = experts.top_k,
                                                            .parallel = *pool,
-                                                           .ops = ops}));
+                                                           .ops = ops,
+                                                           .in_memory = in_memory}));
   notes.print("backstop: {} set aside, reads the file at {}/s, {}", format_size(backstop->memory_bytes()),
               format_size(static_cast<std::uint64_t>(backstop->bytes_per_second())), backstop->describe());
   return {};
@@ -327,9 +330,9 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
+    p.prefetch = std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, p.experts.n_experts,
+                                                      placement.memory.legs.front().room());
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
-    p.prefetch =
-        std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, placement.memory.legs.front().room());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
   p.cards = std::move(placement.cards);
@@ -361,12 +364,6 @@ std::shared_ptr<legs::Leg> Engine::Parts::host_leg(const legs::OwnerTable& owner
   return leg;
 }
 
-std::shared_ptr<legs::Leg> Engine::Parts::host_leg_after(const legs::OwnerTable& planned,
-                                                         const legs::OwnerTable& owners) {
-  if (prefetch) prefetch->want(planned, owners);
-  return as_dispatched(host_leg(owners), 0);
-}
-
 std::shared_ptr<legs::Leg> Engine::Parts::as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place) {
   if (!trace) return leg;
   return std::make_shared<serve::TracedLeg>(std::move(leg), *trace, static_cast<std::uint32_t>(1 + place));
@@ -380,7 +377,8 @@ std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerT
   const auto nobody_holds = [](std::size_t, std::uint32_t, std::uint16_t) { return false; };
   legs::Epoch first{planner::owners_without(planned, gone, planned.epoch() + 1, nobody_holds), legs, {}};
   first.acknowledged.assign(legs.size(), planned.epoch());
-  first.legs[0] = host_leg_after(planned, first.owners);
+  first.legs[0] = as_dispatched(host_leg(first.owners), 0);
+  prefetch->want(planned, first.owners, first.owners);
   return std::make_shared<const legs::Epoch>(std::move(first));
 }
 
@@ -406,7 +404,11 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
   };
   hooks.take_further = [this](const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
                               bool& wrong) { return take_further(share, std::move(stop), bytes_sent, wrong); };
-  hooks.host = [this, planned](const legs::OwnerTable& owners) { return host_leg_after(planned, owners); };
+  hooks.host = [this](const legs::OwnerTable& owners) { return as_dispatched(host_leg(owners), 0); };
+  if (prefetch)
+    hooks.bring_near = [this, planned](const legs::OwnerTable& owners, const legs::OwnerTable& if_lost) {
+      prefetch->want(planned, owners, if_lost);
+    };
   hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                       bool& wrong) -> Result<legs::OpenedMember> {
     try {

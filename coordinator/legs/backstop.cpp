@@ -102,9 +102,16 @@ void Backstop::begin(const Work& work) {
   groups_.clear();
   next_queued_ = next_computed_ = 0;
   for (std::size_t i = 0; i < work.pairs.size(); ++i) {
-    if (i == 0 || work.pairs[i].expert != work.pairs[i - 1].expert) groups_.push_back({.first = i});
+    if (i == 0 || work.pairs[i].expert != work.pairs[i - 1].expert) {
+      groups_.push_back({.first = i});
+      if (parts_.in_memory) groups_.back().there = parts_.in_memory(work.layer, work.pairs[i].expert);
+    }
     ++groups_.back().count;
   }
+  // The others are read meanwhile.
+  const auto to_read =
+      std::partition(groups_.begin(), groups_.end(), [](const Group& g) { return g.there.has_value(); });
+  next_queued_ = static_cast<std::size_t>(to_read - groups_.begin());
   queue_reads();
 }
 
@@ -180,6 +187,7 @@ Result<Backstop::Progress> Backstop::advance_with(
     }
   }
   const Group& group = groups_[next_computed_];
+  if (group.there) return after(compute(group, *group.there));
   Slot& slot = slots_[group.slot];
   if (!parts_.read_ahead) {
     {
@@ -198,13 +206,18 @@ Result<Backstop::Progress> Backstop::advance_with(
       return Progress::kWaiting;
   }
   if (status.ok()) status = compute(group, slot.view);
-  if (!status.ok()) {
-    end();
-    return status.error();
-  }
-  {
+  if (status.ok()) {
     const std::lock_guard lock(mutex_);
     slot.state = SlotState::kFree;
+  }
+  return after(status);
+}
+
+// The next expert's pairs.
+Result<Backstop::Progress> Backstop::after(const Status& computed) {
+  if (!computed.ok()) {
+    end();
+    return computed.error();
   }
   if (++next_computed_ == groups_.size()) {
     work_.reset();

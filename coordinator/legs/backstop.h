@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,8 @@ struct BackstopParts {
   std::uint32_t top_k = 0;
   Parallel& parallel;  // both borrowed
   const kernels::Ops& ops;
+  // Of slabs that lie in memory already: they are computed where they are, and the ring is left to others. Empty: none.
+  std::function<std::optional<kernels::SlabView>(std::uint32_t layer, std::uint16_t expert)> in_memory = {};
   // false: slabs are read where they are asked for, on the caller's thread: a simulation is then the same each time.
   bool read_ahead = true;
 };
@@ -104,7 +107,8 @@ class Backstop {
   // The pairs of one expert of the work.
   struct Group {
     std::size_t first = 0, count = 0;
-    std::size_t slot = 0;  // once it is queued
+    std::optional<kernels::SlabView> there{};  // it lies in memory
+    std::size_t slot = 0;                      // else, once it is queued
   };
 
   Backstop(BackstopParts parts, AlignedBuffer ring, transport::EventFd slab_came);
@@ -112,6 +116,7 @@ class Backstop {
   Result<Progress> advance_with(FunctionRef<Status(const Group& group, const kernels::SlabView& slab)> compute);
   Status run_with(const Work& work, FunctionRef<Status(const Group& group, const kernels::SlabView& slab)> compute);
   void queue_reads();
+  Result<Progress> after(const Status& computed);
   void read(Slot& slot);
   void read_thread();
   void note_rate(std::uint64_t bytes, double seconds);

@@ -36,8 +36,14 @@ std::vector<kernels::ExpertShape> shapes_of(const std::vector<kernels::ExpertKer
 
 }  // namespace
 
-SlabPrefetch::SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertKernels>& kernels, std::uint64_t room)
-    : lookup_(std::move(lookup)), shapes_(shapes_of(kernels)), room_(room) {
+SlabPrefetch::SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertKernels>& kernels,
+                           std::uint32_t n_experts, std::uint64_t room)
+    : lookup_(std::move(lookup)),
+      shapes_(shapes_of(kernels)),
+      n_experts_(n_experts),
+      room_(room),
+      in_memory_(shapes_.size() * n_experts),
+      is_wanted_(in_memory_.size(), false) {
   thread_ = std::thread([this] { read_thread(); });
 }
 
@@ -50,33 +56,61 @@ SlabPrefetch::~SlabPrefetch() {
   thread_.join();
 }
 
-void SlabPrefetch::append(std::vector<Piece>& pieces, const std::byte* part, std::uint64_t bytes) const {
-  while (bytes > 0) {
-    const std::uint64_t size = std::min(bytes, kPieceBytes);
-    pieces.emplace_back(part, size);
-    part += size;
-    bytes -= size;
-  }
+void SlabPrefetch::append_slab(std::vector<Piece>& pieces, std::size_t slab) const {
+  const auto layer = static_cast<std::uint32_t>(slab / n_experts_);
+  const kernels::ExpertShape& shape = shapes_[layer];
+  const std::size_t first = pieces.size();
+  const kernels::SlabView view = lookup_(layer, static_cast<std::uint16_t>(slab % n_experts_));
+  for (std::span<const std::byte> part :
+       {std::span(view.gate, shape.gate_bytes()), std::span(view.up, shape.up_bytes()),
+        std::span(view.down, shape.down_bytes())})
+    for (; !part.empty(); part = part.subspan(pieces.back().bytes.size()))
+      pieces.push_back({part.first(std::min<std::uint64_t>(part.size(), kPieceBytes)), slab});
+  pieces[first].first = true;
+  pieces.back().last = true;
 }
 
-void SlabPrefetch::want(const OwnerTable& planned, const OwnerTable& now) {
-  std::vector<Piece> pieces;
+std::uint64_t SlabPrefetch::bytes_of(const std::vector<std::size_t>& slabs) const {
   std::uint64_t bytes = 0;
-  for (std::uint32_t layer = 0; layer < now.n_layers(); ++layer) {
-    const kernels::ExpertShape& shape = shapes_[layer];
-    for (const std::uint16_t expert : now.experts(0, layer)) {
-      if (planned.owners(layer)[expert] == 0) continue;
-      const kernels::SlabView slab = lookup_(layer, expert);
-      append(pieces, slab.gate, shape.gate_bytes());
-      append(pieces, slab.up, shape.up_bytes());
-      append(pieces, slab.down, shape.down_bytes());
-      bytes += shape.slab_bytes();
-    }
-  }
-  if (bytes > room_) pieces.clear();
+  for (const std::size_t slab : slabs) bytes += shapes_[slab / n_experts_].slab_bytes();
+  return bytes;
+}
+
+std::vector<std::size_t> SlabPrefetch::wanted(const OwnerTable& planned, const OwnerTable& owners,
+                                              const OwnerTable& if_lost) const {
+  std::vector<std::size_t> certain, all;
+  for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
+    for (const std::uint16_t expert : owners.experts(0, layer))
+      if (planned.owners(layer)[expert] != 0) certain.push_back(index_of(layer, expert));
+  all = certain;
+  for (std::uint32_t layer = 0; layer < if_lost.n_layers(); ++layer)
+    for (const std::uint16_t expert : if_lost.experts(0, layer))
+      if (planned.owners(layer)[expert] != 0 && owners.owners(layer)[expert] != 0)
+        all.push_back(index_of(layer, expert));
+  if (bytes_of(all) <= room_) return all;
+  if (bytes_of(certain) <= room_) return certain;
+  return {};
+}
+
+// The pages are the system's to take: nothing is given back.
+void SlabPrefetch::drop_all_but(const std::vector<bool>& wanted) {
+  for (std::size_t slab = 0; slab < wanted.size(); ++slab)
+    if (!wanted[slab] && in_memory_[slab].exchange(false))
+      bytes_dropped_.fetch_add(shapes_[slab / n_experts_].slab_bytes(), std::memory_order_relaxed);
+}
+
+void SlabPrefetch::want(const OwnerTable& planned, const OwnerTable& owners, const OwnerTable& if_lost) {
+  const std::vector<std::size_t> slabs = wanted(planned, owners, if_lost);
+  std::vector<bool> is_wanted(in_memory_.size(), false);
+  for (const std::size_t slab : slabs) is_wanted[slab] = true;
   {
     const std::lock_guard lock(mutex_);
-    pieces_ = std::move(pieces);
+    if (is_wanted == is_wanted_) return;  // a suspect that is lost then, say
+    drop_all_but(is_wanted);
+    is_wanted_ = std::move(is_wanted);
+    pieces_.clear();
+    for (const std::size_t slab : slabs)
+      if (!in_memory_[slab]) append_slab(pieces_, slab);
     ++order_;
   }
   changed_.notify_all();
@@ -85,6 +119,7 @@ void SlabPrefetch::want(const OwnerTable& planned, const OwnerTable& now) {
 void SlabPrefetch::read_thread() {
   std::uint64_t order = 0;
   std::size_t told = 0, done = 0;
+  bool whole = false;  // all of the slab so far
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (order != order_) {
@@ -99,10 +134,14 @@ void SlabPrefetch::read_thread() {
         pieces_.begin() + static_cast<std::ptrdiff_t>(done),
         pieces_.begin() + static_cast<std::ptrdiff_t>(std::min(done + kAhead, pieces_.size())));
     lock.unlock();
-    for (std::size_t i = told - done; i < next.size(); ++i) (void)advise(next[i], MADV_WILLNEED);
+    for (std::size_t i = told - done; i < next.size(); ++i) (void)advise(next[i].bytes, MADV_WILLNEED);
     // An older system does no more than the advice before. Where a page cannot be read, the step that needs it says so.
-    if (advise(next.front(), kPopulateRead)) bytes_read_.fetch_add(next.front().size(), std::memory_order_relaxed);
+    const bool read = advise(next.front().bytes, kPopulateRead);
     lock.lock();
+    if (read) bytes_read_.fetch_add(next.front().bytes.size(), std::memory_order_relaxed);
+    if (order != order_) continue;
+    whole = read && (whole || next.front().first);
+    if (whole && next.front().last) in_memory_[next.front().slab].store(true, std::memory_order_release);
     told = done + next.size();
     ++done;
   }

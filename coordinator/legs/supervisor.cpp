@@ -40,6 +40,7 @@ Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& bo
     if (place.seat.lost_before) begin_without(i);
   }
   live_.push_back({&first, last_number_, first.acknowledged});
+  near_.assign(places_.size(), 0);
   watcher_ = runtime_.start([this] { watch(); });
   worker_ = runtime_.start([this] { work(); });
 }
@@ -94,6 +95,7 @@ void Supervisor::watch() {
   while (!stop_.stop_requested()) {
     const std::uint64_t seen = board_.changes();
     look_for_losses();
+    if (suspects() != near_) bring_near();
     take_retired();
     lock.unlock();
     runtime_.wait_for_change(board_, seen, look_);
@@ -159,6 +161,26 @@ void Supervisor::publish() {
   const auto published = std::make_shared<const Epoch>(std::move(next));
   live_.push_back({published.get(), last_number_, published->acknowledged});
   hooks_.publish(published);
+  bring_near();
+}
+
+// Of those that are in, where the board speaks of the session that they have.
+std::vector<std::uint8_t> Supervisor::suspects() const {
+  std::vector<std::uint8_t> suspects(places_.size(), 0);
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    const Place& place = places_[i];
+    suspects[i] = !place.out && is_judged_by_board(place) && place.entry->state() == LegState::kSuspect ? 1 : 0;
+  }
+  return suspects;
+}
+
+void Supervisor::bring_near() {
+  near_ = suspects();
+  if (!hooks_.bring_near) return;
+  std::vector<std::uint8_t> out = gone();
+  const OwnerTable owners = replan(out, last_number_);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] |= near_[i];
+  hooks_.bring_near(owners, replan(out, last_number_));
 }
 
 void Supervisor::take_retired() {

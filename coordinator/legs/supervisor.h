@@ -7,6 +7,7 @@
 // Heirs    Then nodes that have room take the lost experts over, several side by side: a further share each, on the
 //          session that it has, verified and tried; from the next epoch on it owns them. Where that fails all is as it
 //          was. When the lost node is back, its heirs give up what they took over, and the memory for it.
+// Suspects What a leg owns that is late is made ready here at once, for it may be lost; not any more once it answers.
 // Back     A lost node is tried again with growing pauses (retry_schedule.h): a new session, its share of the plan, a
 //          canary. Several are opened side by side, so that one that answers nothing holds up no other. Then the legs
 //          that stayed acknowledge the epoch's number, as far as they answer, and it is published. A wrong node is not
@@ -57,6 +58,9 @@ struct SupervisorHooks {
   std::function<OwnerTable(std::span<const std::uint8_t> gone, std::uint64_t epoch, HoldsSlab holds)> bequeath;
   // The host's leg for what the table gives to it.
   std::function<std::shared_ptr<Leg>(const OwnerTable& owners)> host;
+  // `owners` is in use from now on, `if_lost` would be were all suspects out: what the host would have of it is to be
+  // brought into memory. No suspects: both are the same. Empty: nobody does that.
+  std::function<void(const OwnerTable& owners, const OwnerTable& if_lost)> bring_near;
   // A new session with the node of that leg, its share of `owners` there and tried. Ends soon after stop. `wrong` is
   // set where the error is that it computes other bits.
   std::function<Result<OpenedMember>(std::size_t leg, const OwnerTable& owners, std::stop_token stop, bool& wrong)>
@@ -163,6 +167,8 @@ class Supervisor {
   // Under the lock.
   void begin_without(std::size_t leg);
   void look_for_losses();
+  std::vector<std::uint8_t> suspects() const;
+  void bring_near();
   bool is_judged_by_board(const Place& place) const;
   void take_out(std::size_t leg, LegState state);
   void publish();
@@ -211,6 +217,7 @@ class Supervisor {
   std::vector<OpenedMember> lost_;  // likewise
   std::list<Attempt> attempts_;     // the worker's; each stays where it is while its thread runs
   std::list<Bequest> bequests_;     // likewise
+  std::vector<std::uint8_t> near_;  // [legs] suspects whose experts were asked to be near
   bool may_bequeath_ = false;       // something has changed since lost experts were dealt last
 
   std::thread watcher_, worker_;  // last: they use all others

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/gguf/file.h"
+#include "common/manifest/experts.h"
 #include "common/wire/versions.h"
 #include "tests/e2e/support/fake_node.h"
 #include "tests/e2e/support/gate_run.h"
@@ -178,7 +180,9 @@ TEST_F(NodeFailureAtWork, KilledDuringPrompt_SameTokensAndTheOtherNodeServesOn) 
   expect_other_serves();
 }
 
-// It says nothing any more: a hedge, then nobody asks it, and after the hard limit it is lost.
+// It says nothing any more: a hedge, then nobody asks it, and after the hard limit it is lost. Until then what it owns
+// is brought into memory once, and computed there: were each slab read for its pair, as in the first steps, it were as
+// many bytes as pairs have slabs.
 TEST_F(NodeFailureAtWork, StoppedDuringDecode_SameTokensWithoutWaitingForIt) {
   Process coordinator(generate(model_, nodes(), kDecode));
   ASSERT_TRUE(Watch(node_.address()).until_rows(100));
@@ -187,6 +191,14 @@ TEST_F(NodeFailureAtWork, StoppedDuringDecode_SameTokensWithoutWaitingForIt) {
   EXPECT_TRUE(leg["state"] == "suspect" || leg["state"] == "lost") << leg;
   EXPECT_GT(leg["hedged_pairs"], 0);
   EXPECT_GT(leg["skipped"], 0);
+  const auto file = gguf::File::open(model_);
+  ASSERT_TRUE(file.ok()) << file.error().text();
+  const auto experts = manifest::find_experts(*file);
+  ASSERT_TRUE(experts.ok()) << experts.error().text();
+  std::uint64_t smallest = experts->slab_bytes(0);
+  for (std::uint32_t layer = 1; layer < experts->layers.size(); ++layer)
+    smallest = std::min(smallest, experts->slab_bytes(layer));
+  EXPECT_LT(leg["backstop_bytes"], leg["hedged_pairs"].get<std::uint64_t>() * smallest) << leg;
   expect_other_serves();
 }
 

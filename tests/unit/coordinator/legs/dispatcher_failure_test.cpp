@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common/threads/pool.h"
 #include "coordinator/legs/dispatcher.h"
@@ -407,6 +408,31 @@ TEST(Backstop, EqualsAnExecutor_ReadAheadOrNot_AnyWorkers) {
           EXPECT_EQ(sums, test::local_sums(failing_model(), batch.batch)) << layer << ", " << n_rows;
         }
     }
+}
+
+// What of a suspect was brought into memory is computed where it lies; the others are read as ever.
+TEST(Backstop, SlabsInMemory_AreNotRead_SameSums) {
+  terrace::test::Rng rng(test::kSeed);
+  Serial serial;
+  for (const std::uint16_t every : {1, 3}) {
+    const auto in_memory = [&](std::uint32_t layer, std::uint16_t expert) -> std::optional<kernels::SlabView> {
+      if (expert % every != 0) return std::nullopt;
+      return failing_model().layers[layer].experts[expert].view();
+    };
+    test::TestBackstop made(failing_model(), serial, every == 3, in_memory);
+    const std::size_t at_open = made.reader->reads;
+    const test::TestBatch batch(failing_model(), 1, 9, 9, kExperts, Priority::kDecode, rng);
+    std::set<std::uint16_t> to_read;
+    for (const kernels::Pair& pair : batch.pairs)
+      if (pair.expert % every != 0) to_read.insert(static_cast<std::uint16_t>(pair.expert));
+    Sums sums(9);
+    ASSERT_TRUE(
+        made.backstop->run({1, batch.batch.gate_rows, batch.batch.up_rows, 9, batch.pairs}, sums.view(), sums.failed)
+            .ok());
+    EXPECT_EQ(sums, test::local_sums(failing_model(), batch.batch));
+    EXPECT_EQ(made.reader->reads - at_open, to_read.size());
+    EXPECT_EQ(to_read.empty(), every == 1) << "or the test shows only one of the two";
+  }
 }
 
 TEST(Backstop, GivenUpWhileItReads_TheNextWorkIsRight) {

@@ -74,7 +74,9 @@ class MemoryReader final : public SlabReader {
 };
 
 struct TestBackstop {
-  TestBackstop(const TestModel& model, Parallel& parallel, bool read_ahead = false) {
+  // in_memory: BackstopParts::in_memory.
+  TestBackstop(const TestModel& model, Parallel& parallel, bool read_ahead = false,
+               std::function<std::optional<kernels::SlabView>(std::uint32_t, std::uint16_t)> in_memory = {}) {
     auto owned = std::make_unique<MemoryReader>(model);
     reader = owned.get();
     auto opened = Backstop::open({.reader = std::move(owned),
@@ -83,6 +85,7 @@ struct TestBackstop {
                                   .top_k = kTopK,
                                   .parallel = parallel,
                                   .ops = model.ops,
+                                  .in_memory = std::move(in_memory),
                                   .read_ahead = read_ahead});
     TERRACE_CHECK(opened.ok(), "a backstop opens");
     backstop = std::move(*opened);

@@ -30,6 +30,8 @@ OwnerTable table(bool node_is_lost, std::uint64_t epoch) {
   return {epoch, kNames, kLayers, kExperts, std::move(owners)};
 }
 
+const OwnerTable kPlanned = table(false, 1), kLost = table(true, 2);
+
 class Prefetch : public testing::Test {
  protected:
   void SetUp() override {
@@ -46,7 +48,7 @@ class Prefetch : public testing::Test {
     }
   }
   std::unique_ptr<SlabPrefetch> make(std::uint64_t room) {
-    return std::make_unique<SlabPrefetch>(slabs_->lookup(), kernels_, room);
+    return std::make_unique<SlabPrefetch>(slabs_->lookup(), kernels_, kExperts, room);
   }
   // Page faults of this thread while it reads a slab; not those of what a sanitizer knows of it.
   [[gnu::no_sanitize("address,thread,undefined")]] long faults(std::uint32_t layer, std::uint16_t expert) {
@@ -79,7 +81,7 @@ class Prefetch : public testing::Test {
 TEST_F(Prefetch, LostExperts_AreMappedBeforeTheyAreUsed) {
   const auto prefetch = make(kAmple);
   EXPECT_GT(faults(0, kExperts - 1), 0) << "or what follows shows nothing";
-  prefetch->want(table(false, 1), table(true, 2));
+  prefetch->want(kPlanned, kLost, kLost);
   ASSERT_TRUE(until(*prefetch, kLostBytes));
   for (std::uint32_t layer = 0; layer < kLayers; ++layer)
     for (std::uint16_t expert = kExperts / 2; expert < kExperts; ++expert)
@@ -89,22 +91,62 @@ TEST_F(Prefetch, LostExperts_AreMappedBeforeTheyAreUsed) {
 
 TEST_F(Prefetch, NodeBack_NothingIsWanted) {
   const auto prefetch = make(kAmple);
-  prefetch->want(table(false, 1), table(false, 3));
-  prefetch->want(table(false, 1), table(true, 4));  // read behind it, so that nothing of the first is under way
+  prefetch->want(kPlanned, kPlanned, kPlanned);
+  prefetch->want(kPlanned, kLost, kLost);  // read behind it, so that nothing of the first is under way
   ASSERT_TRUE(until(*prefetch, kLostBytes));
   EXPECT_EQ(prefetch->bytes_read(), kLostBytes);
 }
 
 TEST_F(Prefetch, MoreThanTheRoom_IsNotRead) {
   const auto prefetch = make(kLostBytes - 1);
-  prefetch->want(table(false, 1), table(true, 2));
+  prefetch->want(kPlanned, kLost, kLost);
   const auto other = make(kLostBytes);
-  other->want(table(false, 1), table(true, 2));
+  other->want(kPlanned, kLost, kLost);
   ASSERT_TRUE(until(*other, kLostBytes));
   EXPECT_EQ(prefetch->bytes_read(), 0u);
 }
 
-TEST_F(Prefetch, EndsWhileItReads) { make(kAmple)->want(table(false, 1), table(true, 2)); }
+TEST_F(Prefetch, Suspect_IsReadBeforeItIsLost_AndNotAgainThen) {
+  const auto prefetch = make(kAmple);
+  EXPECT_FALSE(prefetch->in_memory(0, kExperts - 1));
+  prefetch->want(kPlanned, kPlanned, kLost);
+  ASSERT_TRUE(until(*prefetch, kLostBytes));
+  prefetch->want(kPlanned, kLost, kLost);
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_TRUE(prefetch->in_memory(layer, kExperts - 1)) << layer;
+    EXPECT_FALSE(prefetch->in_memory(layer, 0)) << layer << ": the host's own";
+  }
+  EXPECT_EQ(prefetch->bytes_read(), kLostBytes);
+  EXPECT_EQ(prefetch->bytes_dropped(), 0u);
+}
+
+TEST_F(Prefetch, SuspectThatAnswers_IsDropped_AndReadAgainNextTime) {
+  const auto prefetch = make(kAmple);
+  prefetch->want(kPlanned, kPlanned, kLost);
+  ASSERT_TRUE(until(*prefetch, kLostBytes));
+  prefetch->want(kPlanned, kPlanned, kPlanned);
+  EXPECT_EQ(prefetch->bytes_dropped(), kLostBytes);
+  EXPECT_FALSE(prefetch->in_memory(0, kExperts - 1));
+  prefetch->want(kPlanned, kPlanned, kLost);
+  EXPECT_TRUE(until(*prefetch, 2 * kLostBytes));
+}
+
+TEST_F(Prefetch, SuspectBeyondTheRoom_TakesItFromNoLostOne) {
+  // One of two nodes is lost, the other suspect.
+  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
+  const auto owners = [&](std::vector<std::uint16_t> of) {
+    std::vector<std::uint16_t> both = of;
+    both.insert(both.end(), of.begin(), of.end());
+    return OwnerTable(1, names, kLayers, kExperts, both);
+  };
+  const auto prefetch = make(kLayers * kSlabBytes);
+  prefetch->want(owners({1, 2}), owners({0, 2}), owners({0, 0}));
+  ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
+  EXPECT_TRUE(prefetch->in_memory(0, 0));
+  EXPECT_FALSE(prefetch->in_memory(0, 1));
+}
+
+TEST_F(Prefetch, EndsWhileItReads) { make(kAmple)->want(kPlanned, kLost, kLost); }
 
 }  // namespace slab_prefetch_test
 }  // namespace terrace::legs

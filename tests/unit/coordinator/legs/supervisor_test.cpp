@@ -218,6 +218,9 @@ class World {
   int forgets_unanswered = 0;  // the next ones
   std::vector<Runtime::TimePoint> forget_calls;
   std::vector<std::string> lines;
+  // What the host has, and would have were suspects lost, as it was asked to be near last; and how often it was.
+  std::uint64_t near_now = 0, near_if_lost = 0;
+  int asked_near = 0;
   bool let_go = false;
   std::unique_ptr<Supervisor> supervisor;
 
@@ -238,6 +241,13 @@ class World {
     hooks.take_further = [this](const FurtherShare& share, const std::stop_token& stop, std::uint64_t& bytes_sent,
                                 bool& wrong) { return take_further(share, stop, bytes_sent, wrong); };
     hooks.host = [](const OwnerTable&) { return std::make_shared<IdleLeg>("host", LegKind::kHost); };
+    hooks.bring_near = [this](const OwnerTable& owners, const OwnerTable& if_lost) {
+      note([&] {
+        near_now = owners.n_slabs(0);
+        near_if_lost = if_lost.n_slabs(0);
+        ++asked_near;
+      });
+    };
     hooks.open = [this](std::size_t leg, const OwnerTable&, const std::stop_token& stop, bool& wrong) {
       return open(static_cast<std::uint16_t>(leg), stop, wrong);
     };
@@ -363,6 +373,27 @@ TEST(Supervisor, NodeBackWhileAnotherIsDeaf_TheDeafOneGoesOnWithItsNumber) {
   ASSERT_TRUE(world.until_published(3));
   EXPECT_EQ(world.epoch(2).acknowledged[kBox2], 1u);
   EXPECT_GT(world.epoch(2).acknowledged[kBox1], 1u);
+}
+
+// By the board's change alone: it looks by itself once an hour.
+TEST(Supervisor, Suspect_IsMadeReadyForAtOnce_AndNoMoreOnceItAnswers) {
+  World world(false, std::chrono::hours(1));
+  LegEntry& box1 = world.board.entry(kNames[kBox1], LegKind::kNode);
+  box1.set_state(LegState::kSuspect, "box1:9000: late");
+  ASSERT_TRUE(world.until([&] { return world.near_if_lost == 4; }));
+  EXPECT_EQ(world.look([&] { return world.near_now; }), 2u);
+  box1.set_state(LegState::kOk, "");
+  ASSERT_TRUE(world.until([&] { return world.near_if_lost == 2; }));
+  EXPECT_EQ(world.look([&] { return world.asked_near; }), 2);
+  EXPECT_EQ(world.look([&] { return world.published.size(); }), 1u) << "nobody is out";
+}
+
+TEST(Supervisor, NodeLostWhileAnotherIsSuspect_BothAreNear) {
+  World world;
+  world.note([&] { world.attempts[kBox1] = {{.until_stopped = true}}; });
+  world.board.entry(kNames[kBox2], LegKind::kNode).set_state(LegState::kSuspect, "box2:9000: late");
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.near_now == 4 && world.near_if_lost == 6; }));
 }
 
 TEST(Supervisor, LeaseThatTheNodeHoldsNoMore_IsALoss) {
