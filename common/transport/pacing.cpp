@@ -74,10 +74,10 @@ void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   if (sent != sent_) rate_.sent(place_, sent - sent_, now);
   sent_ = sent;
   if (pace_ == 0 || tries_) measure(connection, sent, now);
-  const Allowed all = allowed(now);
-  const std::uint64_t pace = static_cast<std::uint64_t>(all.rate) / rate_.senders(now);
+  const Allowed own = own_part(allowed(now), now);
+  const auto pace = static_cast<std::uint64_t>(own.rate);
   if (pace == pace_) return;
-  tries_ = all.trial;
+  tries_ = own.trial;
   connection.set_pace(pace);
   pace_ = pace;
   rate_.set_pace(pace);
@@ -96,6 +96,12 @@ Pacer::Allowed Pacer::allowed(LinkRate::TimePoint now) {
   const double share = rate_.share(now);
   if (share > kPacedShare) return {share * link, true};
   return {std::max(share * link - decode_rate_, kLeastShare * link), false};
+}
+
+Pacer::Allowed Pacer::own_part(const Allowed& all, LinkRate::TimePoint now) const {
+  const double part = std::floor(all.rate / rate_.senders(now));
+  const double most = std::floor(most_ * static_cast<double>(rate_.measured()));
+  return part > most ? Allowed{most, false} : Allowed{part, all.trial};
 }
 
 void Pacer::look_at_decode(std::uint64_t measured, LinkRate::TimePoint now) {

@@ -108,15 +108,18 @@ class Pacer {
   // To be called while the connection sends, and once in a while when it does not: a look at its counters, now and then
   // a system call.
   void follow(Connection& connection, LinkRate::TimePoint now);
+  // Of the measure, what this connection is given at the most while steps live, also during a trial.
+  void set_most(double share) { most_ = share; }
   // Another connection stands in the place of the one before, without a pace.
   void start_again();
 
  private:
   struct Allowed {
-    double rate = 0;  // bytes a second of all paced connections together; 0: no pace
+    double rate = 0;  // bytes a second; 0: no pace
     bool trial = false;
   };
-  Allowed allowed(LinkRate::TimePoint now);
+  Allowed allowed(LinkRate::TimePoint now);  // all paced connections together
+  Allowed own_part(const Allowed& all, LinkRate::TimePoint now) const;
   void look_at_decode(std::uint64_t measured, LinkRate::TimePoint now);
   void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
   // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
@@ -133,6 +136,7 @@ class Pacer {
   const DecodeActivity& decode_;
   LinkRate& rate_;
   const std::size_t place_;
+  double most_ = kTrialShare;
   std::uint64_t pace_ = 0;
   bool tries_ = false;      // pace_ is a trial's
   std::uint64_t sent_ = 0;  // bytes, when last looked at

@@ -118,6 +118,7 @@ struct Engine::Parts {
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
+  std::vector<std::uint64_t> link_rates;  // [nodes] that their first sessions measured; 0: none
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
   kernels::OpenedCards cards;                    // with --gpu
@@ -279,6 +280,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   TERRACE_ASSIGN_OR_RETURN(session_options, app::session_options(options, coordinator_name(), cpus.waiting));
   session_options.decode = std::make_shared<transport::DecodeActivity>();
   session_options.parallel = pool.get();
+  session_options.background = choose_background(cpus);
   std::vector<std::optional<Result<std::unique_ptr<legs::NodeSession>>>> opened(n);
   const auto open = [&](std::size_t i) {
     const std::string address = placement.controls[i]->address();
@@ -297,6 +299,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
     auto& node = *opened[i];
     if (!node.ok() && !is_loss(node.error())) return node.error();
     nodes.push_back(node.ok() ? std::move(*node) : nullptr);
+    link_rates.push_back(nodes.back() ? nodes.back()->link_rate().measured() : 0);
     if (node.ok())
       legs.emplace_back(nodes.back(), &nodes.back()->leg());
     else
@@ -445,6 +448,8 @@ Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::Ow
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(owners.leg_name(leg)));
   legs::NodeSessionOptions options = session_options;
   options.stop = std::move(stop);
+  options.link_rate = link_rates[leg - 1];
+  options.beside_steps = true;
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,
                            legs::NodeSession::open(std::move(control), *transport, *session_model, options));
   const std::shared_ptr<legs::NodeSession> session = std::move(opened);

@@ -115,6 +115,11 @@ class Lane {
   // paced.
   bool decode_lives() const { return options_.rate != nullptr && options_.decode->live(Clock::now()); }
 
+  // What it sends moves in the background: Pacer::set_most(). Nothing where the lane is not paced.
+  void set_most(double share) {
+    if (pacer_) pacer_->set_most(share);
+  }
+
   // Whether it failed by what the node said in frames that were whole: not a fault of the link.
   bool wrong() const { return wrong_; }
   StepClock& clock() const { return *clock_; }

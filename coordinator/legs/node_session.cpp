@@ -2,8 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 #include "common/base/parallel.h"
@@ -37,6 +41,13 @@ std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_ro
 
 }  // namespace
 
+double movement_share(std::uint64_t bytes, std::uint64_t bytes_per_second) {
+  if (bytes_per_second == 0) return 1;
+  const double alone = static_cast<double>(bytes) / static_cast<double>(bytes_per_second);
+  const double slack = std::chrono::duration<double>(kMovementSlack).count();
+  return std::max(kMovementShare, alone / (alone + slack));
+}
+
 Status check_node(NodeControl& node_control, const std::string& link) {
   TERRACE_ASSIGN_OR_RETURN(const NodeDescription node, node_control.describe());
   if (node.protocol_min > wire::kProtocolMax || node.protocol_max < wire::kProtocolMin)
@@ -63,6 +74,7 @@ NodeSession::NodeSession(std::unique_ptr<NodeControl> control, const SessionMode
       options_(options),
       sizes_(session_sizes(model.manifest, options.max_rows, options.range_rows, options.sockets)) {
   if (options_.decode == nullptr) options_.decode = std::make_shared<transport::DecodeActivity>();
+  rate_.add(options_.link_rate);
 }
 
 Result<std::unique_ptr<NodeSession>> NodeSession::open(std::unique_ptr<NodeControl> control,
@@ -249,9 +261,36 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
     if (options_.probe)
       return Error(ErrorCode::kCorrupt,
                    fmt::format("{}: it was to make a probe's slabs itself, and wants them sent", control_->address()));
-    return stop ? send_slabs(sender, answer.wanted, *stop, on_sent) : sender.send(answer.wanted, on_sent);
+    if (stop || options_.beside_steps) pace(answer.wanted);
+    return in_background(
+        [&] { return stop ? send_slabs(sender, answer.wanted, *stop, on_sent) : sender.send(answer.wanted, on_sent); });
   };
   return control_->assign(opened_.session, owners.epoch(), share, on_answer);
+}
+
+void NodeSession::pace(std::span<const LayerExperts> wanted) {
+  const double share = movement_share(slab_bytes(model_.manifest, wanted), rate_.measured());
+  for (const auto& lane : weights_) lane->set_most(share / static_cast<double>(weights_.size()));
+}
+
+// By a thread of its own, which those that compute come before.
+Status NodeSession::in_background(FunctionRef<Status()> send) const {
+  Status sent;
+  const auto work = [&] {
+    pthread_setname_np(pthread_self(), "terrace-slabs");
+    const ThreadAffinity kept = enter_background(options_.background);
+    try {
+      sent = send();
+    } catch (const std::exception& thrown) {  // no memory: out of a thread's function it would end us
+      sent = Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", control_->address(), thrown.what()));
+    }
+  };
+  try {
+    std::thread(work).join();
+  } catch (const std::system_error&) {  // no thread: then by this one
+    sent = send();
+  }
+  return sent;
 }
 
 // Some layers at a time.

@@ -18,6 +18,7 @@
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
 #include "common/manifest/manifest.h"
+#include "common/threads/background.h"
 #include "common/threads/waiting.h"
 #include "common/transport/connection.h"
 #include "coordinator/legs/host_leg.h"
@@ -61,6 +62,10 @@ struct NodeSessionOptions {
   std::shared_ptr<transport::DecodeActivity> decode{};
   std::chrono::microseconds busy_poll{0};  // of the latency lane
   Parallel* parallel = nullptr;            // NodeLegOptions::parallel: the step's
+  Background background{};                 // of the threads that send slabs
+  // Bytes a second that an earlier session with the node measured its link to take; 0: none did.
+  std::uint64_t link_rate = 0;
+  bool beside_steps = false;  // while the share is sent streams go on: it is no more than movement_share()
 };
 
 // Bytes are those of slabs as the file has them.
@@ -69,6 +74,12 @@ struct ShareProgress {
   std::uint64_t bytes_ready = 0;  // as the node says: not checked
   std::uint64_t bytes_sent = 0;   // by us
 };
+
+// Slabs that move while streams go on take a quarter of what the link was measured to take (bytes a second), and more
+// only where that would end later than they would alone, and kMovementSlack more (docs/adr/0018). Of a whole.
+inline constexpr double kMovementShare = 0.25;
+inline constexpr std::chrono::seconds kMovementSlack{4};
+double movement_share(std::uint64_t bytes, std::uint64_t bytes_per_second);
 
 // Asks the node what it is. kRefused: its protocol range, numerics version or link is not ours (`link`: "tcp", "ucx";
 // empty: any will do), both named; else as describe().
@@ -138,6 +149,8 @@ class NodeSession final : public Member {
   Status send_slabs(SlabSender& sender, std::span<const LayerExperts> wanted, const std::stop_token& stop,
                     FunctionRef<void(std::uint64_t bytes)> on_sent);
   Status give_up(SlabSender& sender);
+  void pace(std::span<const LayerExperts> wanted);
+  Status in_background(FunctionRef<Status()> send) const;
   void keep_lease();
   void end_lease();
 

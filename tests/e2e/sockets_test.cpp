@@ -5,6 +5,7 @@
 #include "common/transport/tcp/tcp.h"
 #include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/planner/share.h"
 #include "tests/contract/sealed_transport.h"
 #include "tests/e2e/support/counted_transport.h"
 #include "tests/e2e/support/gate_parts.h"
@@ -69,6 +70,49 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"FourSealedOfOneFrameEach", true, 4, 4, {.batch_frames = 1, .batch_windows = 1, .weight_frames = 1}},
         Case{"MoreThanANodeTakes", false, 9, 4}),
     [](const auto& test) { return test.param.name; });
+
+// Of a link that an earlier session has measured, while decode batches go, which this test says they do: a node that is
+// back and a further share have a quarter, all connections together; the first share has what weights have at all.
+TEST(SlabsBesideSteps, AreGivenAQuarterOfTheLink) {
+  constexpr std::uint64_t kRate = 400'000'000;
+  const GateModel model;
+  const legs::SessionModel session_model = model.session_model(model.kernels);
+  transport::TcpTransport tcp;
+  auto proving = transport::test::proving(tcp);
+  test::NodeInProcess node(tcp, {});
+  const std::vector<std::string> nodes = {node.address()};
+  const auto share = [&](const std::string& here, const std::string& there, std::uint64_t epoch) {
+    planner::ShareInput input;
+    input.nodes = nodes;
+    input.n_layers = static_cast<std::uint32_t>(model.experts.layers.size());
+    input.n_experts = model.experts.n_experts;
+    input.epoch = epoch;
+    return must(planner::parse_share("host=" + here + "," + nodes[0] + "=" + there, input));
+  };
+  for (const std::uint32_t sockets : {1u, 2u})
+    for (const bool back : {false, true}) {
+      legs::NodeSessionOptions options;
+      options.sockets = sockets;
+      options.link_rate = kRate;
+      options.beside_steps = back;
+      options.decode = std::make_shared<transport::DecodeActivity>();
+      options.decode->seen(legs::Clock::now() + std::chrono::hours(1));  // and all the time until then
+      const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving,
+                                                        session_model, options));
+      const Status ready = session->take_share(share("0-15", "16-31", 1), 1, [](const legs::ShareProgress&) {});
+      ASSERT_TRUE(ready.ok()) << ready.error().text();
+      const std::uint64_t quarter = kRate / 4 / sockets;
+      if (back)
+        EXPECT_EQ(session->link_rate().pace(), quarter);
+      else
+        EXPECT_GT(session->link_rate().pace(), quarter);
+      std::uint64_t sent = 0;
+      const Status further = session->take_further(share("0-3", "4-31", 2), 1, {}, sent);
+      ASSERT_TRUE(further.ok()) << further.error().text();
+      EXPECT_GT(sent, 0u);
+      EXPECT_EQ(session->link_rate().pace(), quarter);
+    }
+}
 
 }  // namespace sockets_test
 }  // namespace terrace

@@ -82,6 +82,30 @@ TEST_F(Pacing, WhatDecodeBatchesTake_IsTakenOffThePace_DownToAnEighth) {
   }
 }
 
+// What moves for later is given so much of the link and no more, by the clock that a test moves: also when what all may
+// send is tried anew, and when decode batches leave much of the link.
+TEST_F(Pacing, WithAShareOfItsOwn_NoMoreThanThatWhileStepsLive) {
+  Pacer pacer(decode_, rate_);
+  send(weights_, pacer, 4 * Pacer::kStretch, kRate);
+  pacer.set_most(0.25);
+  std::uint64_t sent = 0;
+  const auto begin = now_;
+  while (now_ - begin < LinkRate::kFirstTrial + 1s) {  // a trial is among them
+    now_ += 1ms;
+    decode_.seen(now_);
+    pacer.follow(weights_, now_);
+    ASSERT_FALSE(weights_.paces.empty());
+    const std::uint64_t bytes = weights_.paces.back() / 1000;
+    weights_.send_at(bytes, kRate);
+    sent += bytes;
+  }
+  EXPECT_NEAR(static_cast<double>(sent), 0.25 * kRate * 6, 0.001 * kRate);
+  EXPECT_EQ(weights_.paces.size(), 1u);
+  now_ += DecodeActivity::kLives;
+  pacer.follow(weights_, now_);
+  EXPECT_EQ(weights_.paces.back(), 0u) << "no step is in its way";
+}
+
 TEST_F(Pacing, NothingMeasured_NothingPaced) {
   Pacer pacer(decode_, rate_);
   decode_.seen(now_);

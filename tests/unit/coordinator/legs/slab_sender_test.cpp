@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "coordinator/legs/node_session.h"
 #include "tests/unit/coordinator/legs/fake_node.h"
 #include "tests/unit/coordinator/legs/transports.h"
 
@@ -89,6 +90,21 @@ void expect_error(const Error& error, ErrorCode code, const std::string& part) {
   EXPECT_EQ(name(error.code()), std::string(name(code))) << error.text();
   EXPECT_EQ(error.text().find("box1:9000"), 0u) << error.text();
   EXPECT_NE(error.text().find(part), std::string::npos) << error.text();
+}
+
+// Beside streams a share is there no later than it would be alone and the slack.
+TEST(MovementShare, AQuarterOfTheLink_AndMoreWhereThatWouldEndTooLate) {
+  constexpr std::uint64_t kRate = 1'000'000'000;
+  const double slack = std::chrono::duration<double>(kMovementSlack).count();
+  for (const std::uint64_t seconds : {0, 1, 2, 10, 100}) {
+    const double share = movement_share(seconds * kRate, kRate);
+    EXPECT_GE(share, kMovementShare);
+    EXPECT_LT(share, 1);
+    const double alone = static_cast<double>(seconds);
+    EXPECT_LE(alone / share, alone + slack + 1e-9) << seconds;
+    EXPECT_TRUE(share == kMovementShare || alone / share > alone + slack - 1e-9) << "more than it needs: " << seconds;
+  }
+  EXPECT_EQ(movement_share(kRate, 0), 1) << "nothing is known of the link";
 }
 
 TEST_P(SlabSenderTest, EveryByteArrivesInOrder_WhateverTheNodeTakesAtOnce) {
