@@ -15,7 +15,8 @@ const std::vector<std::int32_t> kPrompt = {84, 104, 101, 32, 99, 97, 116, 32, 11
 
 }  // namespace
 
-FaultWorld::FaultWorld() : model_(data_dir() / "tiny" / "tiny-q8_0.gguf"), prompt_(kPrompt) {
+FaultWorld::FaultWorld(legs::StepClock* clock)
+    : clock_(clock), model_(data_dir() / "tiny" / "tiny-q8_0.gguf"), prompt_(kPrompt) {
   const legs::OwnerTable host_only = model_.share({}, "host=0-7");
   expected_ = GateCoordinator(model_, host_only, model_.slabs.lookup(), model_.kernels).run(prompt_, kBatch, kTokens);
 }
@@ -72,7 +73,7 @@ Result<GateRun> FaultWorld::run(legs::NodeSession& first, const std::string& a, 
   TERRACE_RETURN_IF_ERROR(first.take_share(owners, 1, quiet));
   TERRACE_RETURN_IF_ERROR(session_b->take_share(owners, 2, quiet));
   GateCoordinator coordinator(model_, owners, model_.slabs.lookup(), model_.kernels, {&first.leg(), &session_b->leg()},
-                              1, true, arch::Overlap::kOn);
+                              1, true, arch::Overlap::kOn, clock_);
   try {
     return coordinator.run(prompt_, kBatch, kTokens);
   } catch (const std::runtime_error& failed) {  // the gate's way to hand a step's error on

@@ -43,7 +43,8 @@ class FaultWorld {
   static constexpr std::uint32_t kBatch = 8;   // the prompt takes two: the bulk lane's batches follow each other
   static constexpr std::uint32_t kRanges = 2;  // of a batch
 
-  FaultWorld();
+  // clock: what says when a batch is late, borrowed; null: the steady one.
+  explicit FaultWorld(legs::StepClock* clock = nullptr);
 
   // Opens both sessions, shares the experts out (the host keeps some), runs the prompt and generates. An error is the
   // one that a user would see: of a node that failed before the first step. "a step failed: ..." must never be.
@@ -59,6 +60,7 @@ class FaultWorld {
   Result<GateRun> run(legs::NodeSession& first, const std::string& a, const NodeLink& second,
                       const legs::SessionModel& model) const;
 
+  legs::StepClock* const clock_;
   GateModel model_;
   std::vector<std::int32_t> prompt_;
   GateRun expected_;

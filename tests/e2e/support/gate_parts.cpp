@@ -73,7 +73,8 @@ legs::SessionModel GateModel::session_model(const std::vector<kernels::ExpertKer
 
 GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                                  std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes,
-                                 std::uint32_t max_streams, bool with_backstop, arch::Overlap overlap)
+                                 std::uint32_t max_streams, bool with_backstop, arch::Overlap overlap,
+                                 legs::StepClock* clock)
     : model_(model),
       host_(owners, lookup, std::move(host_kernels), model.serial, model.ops),
       backstop_(with_backstop ? backstop_over(model) : nullptr),
@@ -82,7 +83,8 @@ GateCoordinator::GateCoordinator(const GateModel& model, const legs::OwnerTable&
                                         .top_k = model.experts.top_k,
                                         .parallel = model.serial,
                                         .ops = model.ops,
-                                        .backstop = backstop_.get()}) {
+                                        .backstop = backstop_.get(),
+                                        .clock = clock}) {
   arch::TrunkOptions options;
   options.max_rows = kMaxRows;
   options.max_streams = max_streams;

@@ -43,11 +43,11 @@ struct GateModel {
 class GateCoordinator {
  public:
   // Everything is borrowed but the kernels, which are the host leg's. with_backstop: steps go on without nodes that
-  // fail.
+  // fail. clock: what says when a batch is late; null: the steady one.
   GateCoordinator(const GateModel& model, const legs::OwnerTable& owners, const legs::SlabLookup& lookup,
                   std::vector<kernels::ExpertKernels> host_kernels, const std::vector<legs::Leg*>& nodes = {},
                   std::uint32_t max_streams = 1, bool with_backstop = false,
-                  arch::Overlap overlap = arch::Overlap::kAuto);
+                  arch::Overlap overlap = arch::Overlap::kAuto, legs::StepClock* clock = nullptr);
 
   arch::Trunk& trunk() { return *trunk_; }
   GateRun run(const std::vector<std::int32_t>& prompt, std::uint32_t batch, std::uint64_t max_tokens);
