@@ -150,7 +150,7 @@ class PredictionFile : public OutlookTest {
   }
   Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
     const test::TempDir dir;
-    const std::filesystem::path path = dir / "plan.json";
+    const std::filesystem::path path = dir / "prediction-plan.json";
     std::ofstream(path) << plan.dump();
     return read_prediction(path);
   }
