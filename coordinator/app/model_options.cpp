@@ -98,7 +98,7 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
            "memory for this machine's part; more than there is: weights are read from the file again and again")
       .range(kLeastRam, kMostRam)
       .default_text("what is available");
-  kernels::add_card_options(table, &options->card);
+  kernels::add_card_options(table, &options->card, kernels::MostCards::kSeveral);
   add_cpu_options(table, &options->threads, &options->cpu_list);
   add_isa_option(table, &options->isa);
 }

@@ -27,7 +27,9 @@ struct CardOrder {
   std::optional<std::uint64_t> budget_bytes;  // of its memory; empty: as above
 };
 
-void add_card_options(OptionTable& table, CardRequest* request);
+// most: a coordinator takes several cards, a node one (tier_node/app/card.h refuses more, and says what to do).
+enum class MostCards : std::uint8_t { kOne, kSeveral };
+void add_card_options(OptionTable& table, CardRequest* request, MostCards most);
 // The cards in the order of --gpu. kInvalidArgument: what is no number or no size, a card that is named twice, memory
 // of no card or for another number of cards, or no card that could be missing.
 Result<std::vector<CardOrder>> read_orders(const CardRequest& request);

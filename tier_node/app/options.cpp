@@ -31,7 +31,7 @@ OptionTable make_option_table(NodeOptions* options) {
       .value_name("SIZE")
       .range(kLeastRam, kMostRam)
       .default_text("three quarters of what is available at start");
-  kernels::add_card_options(table, &options->card);
+  kernels::add_card_options(table, &options->card, kernels::MostCards::kOne);
   add_cpu_options(table, &options->threads, &options->cpu_list);
   table
       .add_choice("isa", &options->isa, kernels::kIsaNames,
