@@ -248,9 +248,16 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
   ShareProgress progress;
   for (const LayerExperts& layer : share)
     progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
+  bool is_paced = false;  // by what the link was measured to take
+  const auto pace_the_rest = [&] {
+    if (!stop && !options_.beside_steps) return;
+    is_paced = rate_.measured() != 0;
+    pace(progress.bytes_total - std::min(progress.bytes_total, std::max(progress.bytes_ready, progress.bytes_sent)));
+  };
   const auto on_sent = [&](std::uint64_t bytes) {
     bytes_sent += bytes;
     progress.bytes_sent += bytes;
+    if (!is_paced && rate_.measured() != 0) pace_the_rest();
     on_progress(progress);
   };
   const auto on_answer = [&](const AssignProgress& answer) -> Status {
@@ -261,15 +268,16 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
     if (options_.probe)
       return Error(ErrorCode::kCorrupt,
                    fmt::format("{}: it was to make a probe's slabs itself, and wants them sent", control_->address()));
-    if (stop || options_.beside_steps) pace(answer.wanted);
+    if (!stop && !options_.beside_steps) return sender.send(answer.wanted, on_sent);  // no step waits for a CPU
+    pace_the_rest();
     return in_background(
         [&] { return stop ? send_slabs(sender, answer.wanted, *stop, on_sent) : sender.send(answer.wanted, on_sent); });
   };
   return control_->assign(opened_.session, owners.epoch(), share, on_answer);
 }
 
-void NodeSession::pace(std::span<const LayerExperts> wanted) {
-  const double share = movement_share(slab_bytes(model_.manifest, wanted), rate_.measured());
+void NodeSession::pace(std::uint64_t bytes) {
+  const double share = movement_share(bytes, rate_.measured());
   for (const auto& lane : weights_) lane->set_most(share / static_cast<double>(weights_.size()));
 }
 
@@ -278,8 +286,8 @@ Status NodeSession::in_background(FunctionRef<Status()> send) const {
   Status sent;
   const auto work = [&] {
     pthread_setname_np(pthread_self(), "terrace-slabs");
-    const ThreadAffinity kept = enter_background(options_.background);
     try {
+      const ThreadAffinity kept = enter_background(options_.background);
       sent = send();
     } catch (const std::exception& thrown) {  // no memory: out of a thread's function it would end us
       sent = Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", control_->address(), thrown.what()));

@@ -76,7 +76,8 @@ struct ShareProgress {
 };
 
 // Slabs that move while streams go on take a quarter of what the link was measured to take (bytes a second), and more
-// only where that would end later than they would alone, and kMovementSlack more (docs/adr/0018). Of a whole.
+// only where that would end later than they would alone, and kMovementSlack more (docs/adr/0018). Of a whole; a lane's
+// pace has at most the four fifths that it has beside decode batches, so a share of more than 16 s ends later.
 inline constexpr double kMovementShare = 0.25;
 inline constexpr std::chrono::seconds kMovementSlack{4};
 double movement_share(std::uint64_t bytes, std::uint64_t bytes_per_second);
@@ -149,7 +150,7 @@ class NodeSession final : public Member {
   Status send_slabs(SlabSender& sender, std::span<const LayerExperts> wanted, const std::stop_token& stop,
                     FunctionRef<void(std::uint64_t bytes)> on_sent);
   Status give_up(SlabSender& sender);
-  void pace(std::span<const LayerExperts> wanted);
+  void pace(std::uint64_t bytes);  // that are still to be sent
   Status in_background(FunctionRef<Status()> send) const;
   void keep_lease();
   void end_lease();

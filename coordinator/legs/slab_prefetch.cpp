@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
 namespace terrace::legs {
@@ -78,18 +79,26 @@ std::uint64_t SlabPrefetch::bytes_of(const std::vector<std::size_t>& slabs) cons
 
 std::vector<std::size_t> SlabPrefetch::wanted(const OwnerTable& planned, const OwnerTable& owners,
                                               const OwnerTable& if_lost) const {
-  std::vector<std::size_t> certain, all;
+  std::vector<std::size_t> all;
   for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
     for (const std::uint16_t expert : owners.experts(0, layer))
-      if (planned.owners(layer)[expert] != 0) certain.push_back(index_of(layer, expert));
-  all = certain;
+      if (planned.owners(layer)[expert] != 0) all.push_back(index_of(layer, expert));
+  std::uint64_t bytes = bytes_of(all);
+  if (bytes > room_) return {};
+  std::map<std::uint16_t, std::vector<std::size_t>> suspects;  // by leg
   for (std::uint32_t layer = 0; layer < if_lost.n_layers(); ++layer)
-    for (const std::uint16_t expert : if_lost.experts(0, layer))
-      if (planned.owners(layer)[expert] != 0 && owners.owners(layer)[expert] != 0)
-        all.push_back(index_of(layer, expert));
-  if (bytes_of(all) <= room_) return all;
-  if (bytes_of(certain) <= room_) return certain;
-  return {};
+    for (const std::uint16_t expert : if_lost.experts(0, layer)) {
+      const std::uint16_t leg = owners.owners(layer)[expert];
+      if (planned.owners(layer)[expert] != 0 && leg != 0) suspects[leg].push_back(index_of(layer, expert));
+    }
+  // A further suspect takes nothing from one whose slabs are being read, or are there.
+  for (const bool is_wanted : {true, false})
+    for (const auto& [leg, slabs] : suspects) {
+      if (is_wanted_[slabs.front()] != is_wanted || bytes + bytes_of(slabs) > room_) continue;
+      all.insert(all.end(), slabs.begin(), slabs.end());
+      bytes += bytes_of(slabs);
+    }
+  return all;
 }
 
 // The pages are the system's to take: nothing is given back.

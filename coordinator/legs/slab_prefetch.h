@@ -32,9 +32,10 @@ class SlabPrefetch {
   SlabPrefetch(const SlabPrefetch&) = delete;
   SlabPrefetch& operator=(const SlabPrefetch&) = delete;
 
-  // Reads what the host (leg 0) owns in `if_lost` and not in `planned`, in place of what was asked for before; where
-  // that is more than the room, what it owns in `owners`, which is some of it; nothing where that is more too. What is
-  // asked for again is not read again. The first that a step may need come first: those of `owners`.
+  // Reads what the host (leg 0) owns in `if_lost` and not in `planned`, in place of what was asked for before: what it
+  // owns in `owners` first, which steps need already, then leg by leg what others own there, as far as there is room;
+  // those whose slabs were asked for before come before others. Nothing where what it owns in `owners` is more than the
+  // room. What is asked for again is not read again.
   void want(const OwnerTable& planned, const OwnerTable& owners, const OwnerTable& if_lost);
 
   // Any thread. It was brought into memory and is still wanted: the system may have taken pages back since.

@@ -4,7 +4,8 @@
 // Out      A leg that the board has as lost or wrong, or whose lease the node holds no more, is left out of the next
 //          epoch at once: its experts are those of whoever holds them already, else the host's; no share changes, so
 //          nobody has to be asked.
-// Heirs    Then nodes that have room take the lost experts over, several side by side: a further share each, on the
+// Heirs    Then nodes that have room take over those lost experts that do not stay (docs/adr/0018), several side by
+// side: a further share each, on the
 //          session that it has, verified and tried; from the next epoch on it owns them. Where that fails all is as it
 //          was. When the lost node is back, its heirs give up what they took over, and the memory for it.
 // Suspects What a leg owns that is late is made ready here at once, for it may be lost; not any more once it answers.

@@ -105,7 +105,7 @@ class Loss:
         self.entry = next(entry for entry in prediction["lost"] if entry["node"] == name)
         self.settled = self.entry["decode_settled"] or self.entry["decode"]
         self.moving_s = self.entry["seconds_to_move"]
-        heirs = [] if self.entry["experts_stay"] else self.entry["heirs"]
+        heirs = [] if self.entry.get("experts_stay", False) else self.entry["heirs"]
         self.heirs = [heir["node"] for heir in heirs]
         self.inherited = sum(heir["experts"] for heir in heirs)
         slabs = {leg["name"]: leg["slabs"] for leg in plan["legs"]}

@@ -24,8 +24,11 @@ WeightsThread::WeightsThread(SlabLoader& loader, const Logger& log, const DataSe
     : PeerLoop(loader, log, options, event_fd, kPiecesInTurn), thread_([this, background] {
         pthread_setname_np(pthread_self(), "terrace-slabs");
         const ThreadAffinity on_cpus = enter_background(background);
+        ready_.count_down();
         loop();
-      }) {}
+      }) {
+  ready_.wait();
+}
 
 WeightsThread::~WeightsThread() {
   request_stop();

@@ -4,6 +4,7 @@
 // It stands behind whatever else the machine has to do (common/threads/background.h).
 #pragma once
 
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -43,6 +44,7 @@ class WeightsThread final : private PeerLoop {
   FramePool frames_;
   std::mutex adopted_mutex_;
   std::vector<std::unique_ptr<Peer>> adopted_;  // guarded
+  std::latch ready_{1};                         // it has its name, CPUs and niceness
   std::thread thread_;
 };
 

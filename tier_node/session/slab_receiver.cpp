@@ -30,18 +30,18 @@ unsigned SlabReceiver::threads_for(std::size_t cpus) {
 
 SlabReceiver::SlabReceiver(unsigned threads, const Background& background) {
   const unsigned n = std::max(1u, threads);
-  // Whoever counts this process's threads by name finds them from the start: behind others they begin late.
-  std::latch named(n);
+  // Whoever looks at this process's threads finds them as they will be: behind others they begin late.
+  std::latch ready(n);
   for (unsigned i = 0; i < n; ++i) {
     queues_.push_back(std::make_unique<Queue>());
-    queues_.back()->thread = std::thread([this, i, &named, background, queue = queues_.back().get()] {
+    queues_.back()->thread = std::thread([this, i, &ready, background, queue = queues_.back().get()] {
       pthread_setname_np(pthread_self(), fmt::format("terrace-hash-{}", i).c_str());
-      named.count_down();
       const ThreadAffinity on_cpus = enter_background(background);
+      ready.count_down();
       loop(*queue);
     });
   }
-  named.wait();
+  ready.wait();
 }
 
 SlabReceiver::~SlabReceiver() {

@@ -146,6 +146,37 @@ TEST_F(Prefetch, SuspectBeyondTheRoom_TakesItFromNoLostOne) {
   EXPECT_FALSE(prefetch->in_memory(0, 1));
 }
 
+// There is room for one of two suspects.
+TEST_F(Prefetch, SecondSuspect_TakesNothingFromTheFirst) {
+  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
+  const auto owners = [&](std::vector<std::uint16_t> of) {
+    std::vector<std::uint16_t> both = of;
+    both.insert(both.end(), of.begin(), of.end());
+    return OwnerTable(1, names, kLayers, kExperts, both);
+  };
+  for (const std::vector<std::uint16_t>& first : {std::vector<std::uint16_t>{0, 2}, std::vector<std::uint16_t>{1, 0}}) {
+    const auto prefetch = make(kLayers * kSlabBytes);
+    prefetch->want(owners({1, 2}), owners({1, 2}), owners(first));
+    ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
+    prefetch->want(owners({1, 2}), owners({1, 2}), owners({0, 0}));
+    EXPECT_EQ(prefetch->in_memory(0, 0), first[0] == 0);
+    EXPECT_EQ(prefetch->in_memory(0, 1), first[1] == 0);
+    EXPECT_EQ(prefetch->bytes_dropped(), 0u);
+  }
+}
+
+TEST_F(Prefetch, TwoSuspectsAtOnce_WhatThereIsRoomFor) {
+  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
+  const auto owners = [&](std::uint16_t a, std::uint16_t b) {
+    return OwnerTable(1, names, kLayers, kExperts, {a, b, a, b});
+  };
+  const auto prefetch = make(kLayers * kSlabBytes);
+  prefetch->want(owners(1, 2), owners(1, 2), owners(0, 0));
+  ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
+  EXPECT_TRUE(prefetch->in_memory(0, 0));
+  EXPECT_FALSE(prefetch->in_memory(0, 1));
+}
+
 TEST_F(Prefetch, EndsWhileItReads) { make(kAmple)->want(kPlanned, kLost, kLost); }
 
 }  // namespace slab_prefetch_test
