@@ -48,7 +48,7 @@ void add_card_options(OptionTable& table, CardRequest* request, MostCards most) 
           "gpu", &request->gpu,
           one ? "hold weights on this NVIDIA card, and compute with them there; one card a node"
               : "hold weights on these NVIDIA cards, and compute with them there: 0, or 0,1; the trunk is on the first")
-      .value_name(one ? "N" : "N,...")
+      .value_name("N,...")
       .default_text("none");
   table.add("gpu-optional", &request->optional,
             "without a card that can be used there, say so and compute on the rest");
@@ -57,7 +57,7 @@ void add_card_options(OptionTable& table, CardRequest* request, MostCards most) 
            one ? "memory to take of the card: weights, and a quarter, 256M at most, to compute in"
                : "memory to take of each card, one size or one for each: weights, and a quarter, 256M at most, to "
                  "compute in")
-      .value_name(one ? "SIZE" : "SIZE,...")
+      .value_name("SIZE,...")
       .default_text("nine tenths of what is free there at start; half where it is the host's memory");
 }
 
