@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "coordinator/legs/dispatcher.h"
@@ -13,6 +15,19 @@ namespace terrace::legs::test {
 inline const TestModel& simulated_model() {
   static const TestModel made;
   return made;
+}
+
+// A dispatcher over that model. All is borrowed but the epoch.
+inline std::unique_ptr<Dispatcher> simulated_dispatcher(std::shared_ptr<const Epoch> first, Parallel& parallel,
+                                                        Backstop& backstop, LegBoard& board, StepClock& clock) {
+  return std::make_unique<Dispatcher>(DispatcherParts{.epoch = std::move(first),
+                                                      .kernels = simulated_model().kernels,
+                                                      .top_k = kTopK,
+                                                      .parallel = parallel,
+                                                      .ops = simulated_model().ops,
+                                                      .backstop = &backstop,
+                                                      .board = &board,
+                                                      .clock = &clock});
 }
 
 inline Sums sums_without_nodes(const Routed& routed) {

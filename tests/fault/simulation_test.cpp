@@ -31,6 +31,7 @@ using test::kExperts;
 using test::kTopK;
 using test::Peer;
 using test::Routed;
+using test::simulated_dispatcher;
 using test::simulated_model;
 using test::Sums;
 using transport::FaultyTransport;
@@ -85,14 +86,8 @@ class World {
                                       simulated_model().ops, clock_);
     std::vector<std::shared_ptr<Leg>> legs{host_};
     for (std::size_t i = 0; i < n_nodes; ++i) legs.push_back(open_node(names[i + 1]));
-    dispatcher_ = std::make_unique<Dispatcher>(DispatcherParts{.epoch = make_epoch(table, std::move(legs)),
-                                                               .kernels = simulated_model().kernels,
-                                                               .top_k = kTopK,
-                                                               .parallel = serial_,
-                                                               .ops = simulated_model().ops,
-                                                               .backstop = backstop_.backstop.get(),
-                                                               .board = &board_,
-                                                               .clock = &clock_});
+    dispatcher_ =
+        simulated_dispatcher(make_epoch(table, std::move(legs)), serial_, *backstop_.backstop, board_, clock_);
     host_->set_meanwhile([this] { dispatcher_->progress(); });
     backstop_.reader->on_read = [this] { clock_.pass(std::chrono::microseconds(random_() % 15'000)); };
   }

@@ -26,8 +26,8 @@ namespace supervised_simulation_test {
 
 using namespace std::chrono_literals;
 using test::kExperts;
-using test::kTopK;
 using test::Routed;
+using test::simulated_dispatcher;
 using test::simulated_model;
 using test::Sums;
 
@@ -129,14 +129,7 @@ class World {
     std::vector<std::shared_ptr<Leg>> legs;
     for (const auto& seat : seats) legs.push_back(seat.leg);
     const auto first = make_epoch(*planned_, legs);
-    dispatcher_ = std::make_unique<Dispatcher>(DispatcherParts{.epoch = first,
-                                                               .kernels = simulated_model().kernels,
-                                                               .top_k = kTopK,
-                                                               .parallel = serial_,
-                                                               .ops = simulated_model().ops,
-                                                               .backstop = backstop_.backstop.get(),
-                                                               .board = &board_,
-                                                               .clock = &clock_});
+    dispatcher_ = simulated_dispatcher(first, serial_, *backstop_.backstop, board_, clock_);
     world_.faults = true;
     supervisor_ =
         std::make_unique<Supervisor>(*first, std::move(seats), board_, hooks(), kPauses, kSupervisorLook, threads_);

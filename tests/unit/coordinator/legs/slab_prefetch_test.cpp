@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -28,6 +29,11 @@ OwnerTable table(bool node_is_lost, std::uint64_t epoch) {
   std::vector<std::uint16_t> owners(std::size_t{kLayers} * kExperts, 0);
   for (std::size_t i = 0; i < owners.size(); ++i) owners[i] = !node_is_lost && i % kExperts >= kExperts / 2 ? 1 : 0;
   return {epoch, kNames, kLayers, kExperts, std::move(owners)};
+}
+
+// With two nodes: who owns each layer's first and second expert.
+OwnerTable owners(std::uint16_t first, std::uint16_t second) {
+  return {1, {"host", "box1:9000", "box2:9000"}, kLayers, kExperts, {first, second, first, second}};
 }
 
 const OwnerTable kPlanned = table(false, 1), kLost = table(true, 2);
@@ -133,14 +139,8 @@ TEST_F(Prefetch, SuspectThatAnswers_IsDropped_AndReadAgainNextTime) {
 
 TEST_F(Prefetch, SuspectBeyondTheRoom_TakesItFromNoLostOne) {
   // One of two nodes is lost, the other suspect.
-  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
-  const auto owners = [&](std::vector<std::uint16_t> of) {
-    std::vector<std::uint16_t> both = of;
-    both.insert(both.end(), of.begin(), of.end());
-    return OwnerTable(1, names, kLayers, kExperts, both);
-  };
   const auto prefetch = make(kLayers * kSlabBytes);
-  prefetch->want(owners({1, 2}), owners({0, 2}), owners({0, 0}));
+  prefetch->want(owners(1, 2), owners(0, 2), owners(0, 0));
   ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
   EXPECT_TRUE(prefetch->in_memory(0, 0));
   EXPECT_FALSE(prefetch->in_memory(0, 1));
@@ -148,17 +148,11 @@ TEST_F(Prefetch, SuspectBeyondTheRoom_TakesItFromNoLostOne) {
 
 // There is room for one of two suspects.
 TEST_F(Prefetch, SecondSuspect_TakesNothingFromTheFirst) {
-  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
-  const auto owners = [&](std::vector<std::uint16_t> of) {
-    std::vector<std::uint16_t> both = of;
-    both.insert(both.end(), of.begin(), of.end());
-    return OwnerTable(1, names, kLayers, kExperts, both);
-  };
-  for (const std::vector<std::uint16_t>& first : {std::vector<std::uint16_t>{0, 2}, std::vector<std::uint16_t>{1, 0}}) {
+  for (const std::array<std::uint16_t, 2>& first : {std::array<std::uint16_t, 2>{0, 2}, {1, 0}}) {
     const auto prefetch = make(kLayers * kSlabBytes);
-    prefetch->want(owners({1, 2}), owners({1, 2}), owners(first));
+    prefetch->want(owners(1, 2), owners(1, 2), owners(first[0], first[1]));
     ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
-    prefetch->want(owners({1, 2}), owners({1, 2}), owners({0, 0}));
+    prefetch->want(owners(1, 2), owners(1, 2), owners(0, 0));
     EXPECT_EQ(prefetch->in_memory(0, 0), first[0] == 0);
     EXPECT_EQ(prefetch->in_memory(0, 1), first[1] == 0);
     EXPECT_EQ(prefetch->bytes_dropped(), 0u);
@@ -166,10 +160,6 @@ TEST_F(Prefetch, SecondSuspect_TakesNothingFromTheFirst) {
 }
 
 TEST_F(Prefetch, TwoSuspectsAtOnce_WhatThereIsRoomFor) {
-  const std::vector<std::string> names = {"host", "box1:9000", "box2:9000"};
-  const auto owners = [&](std::uint16_t a, std::uint16_t b) {
-    return OwnerTable(1, names, kLayers, kExperts, {a, b, a, b});
-  };
   const auto prefetch = make(kLayers * kSlabBytes);
   prefetch->want(owners(1, 2), owners(1, 2), owners(0, 0));
   ASSERT_TRUE(until(*prefetch, kLayers * kSlabBytes));
