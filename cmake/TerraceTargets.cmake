@@ -16,11 +16,16 @@ foreach(flag -std=c++20 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:${flag}>)
 endforeach()
 
+# Most of what a first build compiles headers alone for are those that only their own folder includes.
+option(TERRACE_VERIFY_INTERNAL_HEADERS
+       "all_verify_interface_header_sets compiles INTERNAL_HEADERS alone as well (tests/run.sh --full)" OFF)
+
 # terrace_add_library(<folder_name>
-#   HEADERS <public headers>  SOURCES <the rest>  PUBLIC <dependencies>  PRIVATE <dependencies>)
+#   HEADERS <what other folders may include>  INTERNAL_HEADERS <what only this folder and tests do>
+#   SOURCES <the rest>  PUBLIC <dependencies>  PRIVATE <dependencies>)
 # Makes terrace_<folder_name> with the alias terrace::<folder_name>.
 function(terrace_add_library name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "HEADERS;INTERNAL_HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   if(ARG_SOURCES)
     add_library(terrace_${name} STATIC)
     set(scope PUBLIC)
@@ -31,6 +36,13 @@ function(terrace_add_library name)
   endif()
   add_library(terrace::${name} ALIAS terrace_${name})
   target_sources(terrace_${name} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  if(ARG_INTERNAL_HEADERS)
+    target_sources(terrace_${name} ${scope}
+      FILE_SET internal_headers TYPE HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_INTERNAL_HEADERS})
+  endif()
+  if(NOT TERRACE_VERIFY_INTERNAL_HEADERS)
+    set_target_properties(terrace_${name} PROPERTIES INTERFACE_HEADER_SETS_TO_VERIFY HEADERS)
+  endif()
   target_include_directories(terrace_${name} ${scope} ${PROJECT_SOURCE_DIR})
   target_link_libraries(terrace_${name} ${scope} ${ARG_PUBLIC})
   if(ARG_PRIVATE)

@@ -7,7 +7,8 @@
 #   tests/run.sh --quick    the release build and every test
 #   tests/run.sh --full     all of the above, every test under both sanitizers, 1,000 generations with random faults and
 #                           1,000 other schedules of the supervisor, the server's clients for minutes, 20 s of fuzzing a
-#                           target, the kernels compiled for every card that they are for, and clang-tidy
+#                           target, the kernels compiled for every card that they are for, headers that only their own
+#                           folder includes compiled alone, and clang-tidy
 #
 # A test that fails beside others is run once more alone. If it passes then, the run passes, and the last lines name the
 # test: it depends on how busy the machine is, which is a fault of the test to be mended.
@@ -130,6 +131,12 @@ every_card() {
     cmake --build build/every-card -j "$jobs" --target terrace_cuda_kernels
 }
 
+# Also the headers that only their own folder includes: each has to compile alone.
+internal_headers() {
+  cmake --preset release -B build/internal-headers -DTERRACE_VERIFY_INTERNAL_HEADERS=ON -DTERRACE_BUILD_TESTS=OFF &&
+    cmake --build build/internal-headers -j "$jobs" --target all_verify_interface_header_sets
+}
+
 # Five times two hundred schedules that no other day has; what fails says how to run it again.
 simulate() {
   local day n
@@ -170,6 +177,7 @@ if stage install install_packages && stage test-tools fetch_test_tools &&
   if [ "$mode" = full ]; then stage simulation simulate || true; fi
   if [ "$mode" = full ]; then stage fuzz tests/fuzz/run.sh 20 || true; fi
   if [ "$mode" = full ]; then stage every-card every_card || true; fi
+  if [ "$mode" = full ]; then stage internal-headers internal_headers || true; fi
   if [ "$mode" = full ]; then stage clang-tidy tests/repository/run_tidy.sh build/release || true; fi
 fi
 report

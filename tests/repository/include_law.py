@@ -6,6 +6,7 @@ usage: include_law.py [ROOT]      prints one line a violation, exit status 1 whe
 All targets share the root as their include base, so the linker cannot hold the law; this script can. It reads the
 tables below and every #include. include_law_test.py shows that each rule fails on the defect it guards.
 """
+import functools
 import re
 import sys
 from pathlib import Path
@@ -70,6 +71,7 @@ WORDS = (
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 COMMENT = re.compile(r"//.*$")
+INTERNAL_HEADERS = re.compile(r"\bINTERNAL_HEADERS((?:\s+[\w./]+\.h)+)")
 LONG_FILE = 500
 
 
@@ -96,6 +98,14 @@ def allowed_folders(name):
     return next(allowed for prefix, allowed in FOLDERS if name.startswith(prefix))
 
 
+@functools.lru_cache(maxsize=None)
+def internal_headers(folder):
+    """The INTERNAL_HEADERS of a folder's CMakeLists.txt."""
+    listing = folder / "CMakeLists.txt"
+    text = listing.read_text() if listing.is_file() else ""
+    return {header for found in INTERNAL_HEADERS.findall(text) for header in found.split()}
+
+
 def check_ours(root, name, header):
     if header.endswith((".pb.h", ".grpc.pb.h")):
         if not name.endswith(".cpp"):
@@ -107,6 +117,9 @@ def check_ours(root, name, header):
         return "no such file below the root of the repository; paths begin there"
     if not header.startswith(allowed_folders(name)):
         return f"files of {name.rsplit('/', 1)[0]}/ include only {', '.join(allowed_folders(name))}"
+    folder, file = header.rsplit("/", 1)
+    if folder != name.rsplit("/", 1)[0] and file in internal_headers(root / folder):
+        return f"is one of the INTERNAL_HEADERS of {folder}/, for that folder alone"
     return None
 
 

@@ -24,7 +24,11 @@ CLEAN = {
     "kernels/cuda/device/card.cpp": '#include "kernels/cuda/device/card.h"\n#include <cuda_runtime_api.h>\n',
     "kernels/cuda/op/kernel.cuh": '#include <cuda_fp16.h>\n#include "kernels/cpu/lanes.h"\n',
     "kernels/cuda/op/q.cu": '#include "kernels/cuda/op/kernel.cuh"\n',
-    "coordinator/legs/CMakeLists.txt": "HEADERS leg.h",
+    "coordinator/legs/CMakeLists.txt": "HEADERS leg.h\n  INTERNAL_HEADERS\n    lane.h soft_limit.h\n  SOURCES leg.cpp",
+    "coordinator/legs/lane.h": "#include <string>\n",
+    "coordinator/legs/soft_limit.h": '#include "coordinator/legs/lane.h"\n',
+    "coordinator/planner/CMakeLists.txt": "HEADERS plan.h",
+    "coordinator/planner/plan.h": '#include "coordinator/legs/leg.h"\n',
     "coordinator/legs/leg.h": '#include "common/base/result.h"\n#include "kernels/cpu/lanes.h"\n',
     "coordinator/legs/leg.cpp": '#include "coordinator/legs/leg.h"\n#include <grpcpp/grpcpp.h>\n'
                                 '#include "terrace/v1/node.grpc.pb.h"\n',
@@ -72,6 +76,7 @@ PLANTED = (
     ("tier_node/app/main.cpp", "#include <cuda_fp16.h>\n", "CUDA headers only in kernels/cuda"),
     ("common/base/log.cpp", None, "its first #include"),
     ("coordinator/legs/extra.h", "", "no CMakeLists.txt names this header"),
+    ("coordinator/planner/plan.h", '#include "coordinator/legs/soft_limit.h"\n', "INTERNAL_HEADERS of coordinator/legs/"),
 )
 
 
