@@ -12,6 +12,7 @@ end_hosts() {
   for host in "${hosts[@]}"; do ip netns del "$tag-$host" 2>/dev/null || true; done
 }
 trap end_hosts EXIT
+trap 'exit 143' TERM INT  # or the shell ended without what is to be done at its exit
 
 # need TOOL...: ends the script where one is missing, or namespaces are not allowed.
 need() {
