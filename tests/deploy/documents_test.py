@@ -34,6 +34,14 @@ class Operations(unittest.TestCase):
         for flag in re.findall(r"`(--[a-z][a-z-]+)", TEXT):
             self.assertRegex(known, rf"{flag}\b", flag)
 
+    def test_the_commands_that_are_said_to_have_a_flag_have_it_and_no_other_has(self):
+        said = re.search(r"`--trace FILE` of `terrace (\w+)`((?:, `\w+`)*) and `(\w+)`", TEXT)
+        self.assertTrue(said)
+        commands_said = {said[1], *re.findall(r"\w+", said[2]), said[3]}
+        every = re.findall(r"^  (\w+) +[A-Z]", support.help_of("terrace"), re.M)
+        self.assertGreater(len(every), 10)
+        self.assertEqual(commands_said, {one for one in every if "--trace" in support.help_of("terrace", one)})
+
     def test_each_file_of_the_tree_exists(self):
         named = set(re.findall(r"(?<![\w/])((?:deploy|tests|docs)/[\w./-]*\w)", TEXT))
         self.assertGreater(len(named), 10)
