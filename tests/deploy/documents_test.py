@@ -1,4 +1,5 @@
-"""docs/operations.md: its commands are ones that the programs take, and what it names exists."""
+"""docs/operations.md: its commands are ones that the programs take, and what it names exists. docs/performance.md: each
+section says how its figures were made."""
 
 import re
 import unittest
@@ -57,6 +58,23 @@ class Operations(unittest.TestCase):
     def test_times_to_stop_are_those_of_the_units(self):
         said = f"({units.stop_seconds('terrace-node')} s for a node, {units.stop_seconds('terrace')} s for the server)"
         self.assertIn(said, TEXT)
+
+
+class Performance(unittest.TestCase):
+    def test_each_section_begins_with_machine_command_date_and_commit(self):
+        text = (support.ROOT / "docs/performance.md").read_text()
+        machines, *sections = re.split(r"^## ", text, flags=re.M)[1:]
+        named = re.findall(r"^\| (M\d) \|", machines, re.M)
+        self.assertGreater(len(sections), 10)
+        for section in sections:
+            heading, _, body = section.partition("\n\n")
+            rows = re.match(
+                r"\| \| \|\n\|---\|---\|\n\| Machine \| (\w+).*\n\| Command \| .+\n"
+                r"\| Date \| \d{4}-\d\d-\d\d.*\n\| Commit \| .+\n",
+                body,
+            )
+            self.assertTrue(rows, heading)
+            self.assertIn(rows[1], [*named, "any"], heading)
 
 
 if __name__ == "__main__":
