@@ -107,7 +107,8 @@ void print_table(const legs::NodeStatus& s) {
               format_size(card.budget), format_size(card.used));
   print_out("threads {}  CPUs {}{}  waits {}  ({})\n", s.threads, fmt::join(s.cpus, ","), s.pinned ? ", pinned" : "",
             s.waiting, s.cpu_choice);
-  print_out("rights  {}\n", s.confinement.empty() ? "not told" : fmt::format("{}", fmt::join(s.confinement, "; ")));
+  print_out("confinement  {}\n",
+            s.confinement.empty() ? "not told" : fmt::format("{}", fmt::join(s.confinement, "; ")));
   print_out("link    {}\n", s.link.empty() ? "not told" : s.link);
   print_out("kernels\n");
   for (const auto& [type, kernel] : s.kernels) print_out("  {:<6}  {}\n", type, kernel);

@@ -10,7 +10,7 @@
 namespace terrace::legs {
 namespace {
 
-// A node reads and opens 128 KiB in about 65 us, 32 KiB in 15.
+// A node reads and opens a piece in one go: a decode batch may have to wait for that long.
 constexpr std::uint64_t kLargestPiece = std::uint64_t{128} << 10;
 constexpr std::uint64_t kLargestWhileDecoding = std::uint64_t{32} << 10;
 // A node that takes less at once could keep us busy for days with one share.

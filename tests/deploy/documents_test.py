@@ -1,4 +1,5 @@
-"""docs/operations.md: its commands are ones that the programs take, and what it names exists."""
+"""docs/operations.md: its commands are ones that the programs take, and what it names exists. docs/performance.md: each
+section says how its figures were made."""
 
 import re
 import unittest
@@ -34,6 +35,14 @@ class Operations(unittest.TestCase):
         for flag in re.findall(r"`(--[a-z][a-z-]+)", TEXT):
             self.assertRegex(known, rf"{flag}\b", flag)
 
+    def test_the_commands_that_are_said_to_have_a_flag_have_it_and_no_other_has(self):
+        said = re.search(r"`--trace FILE` of `terrace (\w+)`((?:, `\w+`)*) and `(\w+)`", TEXT)
+        self.assertTrue(said)
+        commands_said = {said[1], *re.findall(r"\w+", said[2]), said[3]}
+        every = re.findall(r"^  (\w+) +[A-Z]", support.help_of("terrace"), re.M)
+        self.assertGreater(len(every), 10)
+        self.assertEqual(commands_said, {one for one in every if "--trace" in support.help_of("terrace", one)})
+
     def test_each_file_of_the_tree_exists(self):
         named = set(re.findall(r"(?<![\w/])((?:deploy|tests|docs)/[\w./-]*\w)", TEXT))
         self.assertGreater(len(named), 10)
@@ -49,6 +58,23 @@ class Operations(unittest.TestCase):
     def test_times_to_stop_are_those_of_the_units(self):
         said = f"({units.stop_seconds('terrace-node')} s for a node, {units.stop_seconds('terrace')} s for the server)"
         self.assertIn(said, TEXT)
+
+
+class Performance(unittest.TestCase):
+    def test_each_section_begins_with_machine_command_date_and_commit(self):
+        text = (support.ROOT / "docs/performance.md").read_text()
+        machines, *sections = re.split(r"^## ", text, flags=re.M)[1:]
+        named = re.findall(r"^\| (M\d) \|", machines, re.M)
+        self.assertGreater(len(sections), 10)
+        for section in sections:
+            heading, _, body = section.partition("\n\n")
+            rows = re.match(
+                r"\| \| \|\n\|---\|---\|\n\| Machine \| (\w+).*\n\| Command \| .+\n"
+                r"\| Date \| \d{4}-\d\d-\d\d.*\n\| Commit \| .+\n",
+                body,
+            )
+            self.assertTrue(rows, heading)
+            self.assertIn(rows[1], [*named, "any"], heading)
 
 
 if __name__ == "__main__":

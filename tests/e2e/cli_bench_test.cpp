@@ -55,6 +55,9 @@ void expect_row(const ordered_json& row, bool decode) {
                      {"parts", "number"},
                      {"commit", "string"}});
   for (const auto& leg : row["legs"]) expect_leg_shape(leg);
+  expect_documented(row, {"Every row", "A test"},
+                    {"card_read_gb_per_second", "predicted_tokens_per_second", "predicted_at", "prompt_limits",
+                     "share_of_least_limit"});
 }
 
 // A row that is no test's: its own keys, then those of the run.
@@ -136,6 +139,8 @@ TEST(Bench, Streams_OneRowMore_WithTheTermsOfItsBound) {
                          {"share_of_bandwidth", "number"},
                          {"bound", "object"},
                          {"share_of_bound", "number"}});
+  expect_documented(row, {"Every row", "A row of `--streams`"});
+  expect_documented_within(row, "A row of `--streams`", "bound");
   EXPECT_EQ(row["test"], "tg3x4");
   EXPECT_EQ(row["streams"], 4);
   // 4 of 32 experts a row and layer: one row's at least, four rows' at most.
@@ -166,6 +171,7 @@ TEST(Bench, Serving_ARowAFigure_WithItsTerms) {
   const std::vector<std::string> tests = {"first_token_beside_streams", "mixed_step", "token_cost", "shared_prefix"};
   for (std::size_t i = 0; i < tests.size(); ++i) {
     EXPECT_EQ(rows[i]["test"], tests[i]);
+    expect_documented(rows[i], {"Every row", "`" + tests[i] + "`"}, {"cpus", "waiting"});
     EXPECT_EQ(rows[i]["model"], "demo-story-42m-q4_k_m.gguf");
     EXPECT_TRUE(rows[i]["ratio"].is_number()) << rows[i];
   }
@@ -261,6 +267,8 @@ TEST(Bench, LegsAlone_OneRowMore_WithTheTermsOfItsSum) {
                          {"longest_us", "number"},
                          {"sum_us", "number"},
                          {"step_over_sum", "number"}});
+  expect_documented(row, {"Every row", "A row of `--legs-alone`"});
+  expect_documented_within(row, "A row of `--legs-alone`", "legs");
   EXPECT_EQ(row["test"], "tg4-alone");
   EXPECT_EQ(row["depth"], 5);
   ASSERT_EQ(row["legs"].size(), 2u);

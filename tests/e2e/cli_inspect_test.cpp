@@ -103,7 +103,7 @@ TEST(Status, Json_HasTheNamedKeys) {
   EXPECT_NE(table.find("no sessions"), std::string::npos);
   EXPECT_EQ(got["link"], "tcp");
   EXPECT_NE(table.find("\nlink    tcp\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("rights  no new privileges; no capabilities"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nconfinement  no new privileges; no capabilities"), std::string::npos) << table;
   node.stop();
 }
 

@@ -36,6 +36,31 @@ void expect_rate(const ordered_json& step) {
   EXPECT_FALSE(step["limited_by"].get<std::string>().empty());
 }
 
+// Each object of it has the keys of its table in docs/formats.md.
+void expect_documented_prediction(const ordered_json& prediction) {
+  expect_documented(prediction, {"A prediction"});
+  for (const char* step : {"decode", "prompt"}) {
+    expect_documented(prediction[step], {"A predicted step"});
+    for (const ordered_json& leg : prediction[step]["legs"]) expect_documented(leg, {"A leg's terms"});
+  }
+  for (const ordered_json& loss : prediction["lost"]) {
+    expect_documented(loss, {"A loss"});
+    if (!loss["heirs"].empty()) expect_documented_within(loss, "A loss", "heirs");
+    expect_documented(loss["decode"], {"A predicted step"});
+    EXPECT_EQ(keys_within(loss["prompt"]), Keys({"tokens_per_second", "limited_by"}));
+  }
+  for (const ordered_json& without : prediction["without"]) expect_documented(without, {"A plan without a node"});
+  const ordered_json& measured = prediction["measured"];
+  expect_documented(measured, {"What was measured"});
+  for (const char* part : {"decode", "prompt", "disk"}) expect_documented_within(measured, "What was measured", part);
+  for (const ordered_json& leg : measured["legs"]) {
+    const bool host = leg["name"] == "host";
+    expect_documented(leg, {"A measured leg"},
+                      host ? Keys{"round_trip_us", "bytes_per_second", "weights_bytes_per_second"} : Keys{});
+    expect_documented_within(leg, "A measured leg", "kinds");
+  }
+}
+
 void expect_prediction(const ordered_json& prediction, const std::vector<std::string>& legs) {
   expect_shape(prediction, {{"date", "string"},
                             {"prompt_rows", "number"},
@@ -44,6 +69,7 @@ void expect_prediction(const ordered_json& prediction, const std::vector<std::st
                             {"lost", "array"},
                             {"without", "array"},
                             {"measured", "object"}});
+  expect_documented_prediction(prediction);
   EXPECT_EQ(prediction["prompt_rows"], 32);
   for (const char* step : {"decode", "prompt"}) {
     expect_rate(prediction[step]);
@@ -88,11 +114,14 @@ TEST_F(PlanProbe, TwoNodes_PredictionIsInTheFile_BenchPrintsItBeside_NothingIsLe
     EXPECT_TRUE(eventually([&] { return node->status()["sessions"].empty() && node->reserved() == 0; }));
   }
   const ordered_json plan = ordered_json::parse(std::ifstream(file_));
+  expect_documented(plan, {"A plan file"});
   expect_prediction(plan["prediction"], {"host", a.address(), b.address()});
 
   const json rows = run_terrace_json(
       with_model("bench", {"--plan", file_, "-p", "32,40", "-n", "3", "-r", "1", "--limits-buffer", "4M", "--json"}));
   ASSERT_EQ(rows.size(), 3u);
+  for (const std::size_t prompt : {0, 1})
+    expect_documented(rows[prompt], {"Every row", "A test"}, {"card_read_gb_per_second"});
   EXPECT_EQ(rows[0]["predicted_tokens_per_second"], plan["prediction"]["prompt"]["tokens_per_second"]);
   EXPECT_TRUE(rows[1]["predicted_tokens_per_second"].is_null()) << "of another length";
   EXPECT_EQ(rows[2]["predicted_tokens_per_second"], plan["prediction"]["decode"]["tokens_per_second"]);

@@ -48,8 +48,10 @@ TEST_F(Plan, NeedsOfANode_AreWhatItThenReserves) {
   for (const Arguments& flags :
        {Arguments{"--node", a}, Arguments{"--node", a, "--batch", "7"}, Arguments{"--node", a, "--share", a + "=0-15"},
         Arguments{"--node", a, "--share", "host=0-9,11-15," + a + "=10", "--batch", "300"}}) {
-    const json legs = plan(flags)["legs"];
+    const json planned = plan(flags), legs = planned["legs"];
+    expect_documented(planned, {"`plan --json`"});
     ASSERT_EQ(legs.size(), 2u);
+    for (const json& leg : legs) expect_documented(leg, {"A leg's memory"});
     EXPECT_EQ(legs[1]["name"], a);
     EXPECT_TRUE(legs[1]["fits"]);
     EXPECT_EQ(node.reserved(), 0u) << "a plan takes nothing";
@@ -156,6 +158,10 @@ TEST_F(Plan, AFile_IsRunAsItSays_AndOnlyForItsModel) {
   const std::string& a = node.address();
   const std::string file = (dir_ / "plan.json").string();
   run_terrace(with_model("plan", {"--node", a, "--share", "host=0-3," + a + "=4-15", "--out", file}));
+  const json written = read_json(file);
+  expect_documented(written, {"A plan file"}, {"prediction"});
+  expect_documented_within(written, "A plan file", "model");
+  expect_documented(written["legs"][1], {"A leg's memory"});
   const json by_plan = run_terrace_json(with_model("generate", {"--plan", file, "-p", "x", "-n", "4", "--json"}));
   const json by_flags = run_terrace_json(
       with_model("generate", {"--node", a, "--share", "host=0-3," + a + "=4-15", "-p", "x", "-n", "4", "--json"}));

@@ -111,7 +111,7 @@ void log_start(const NodeInfo& node, const Machine& machine, const Budget& budge
   log.info("memory budget {} ({})", format_size(budget.bytes), budget.why);
   warn_of_budget(budget, log);
   log.info("{}", node.cpus.describe());
-  log.info("rights: {}", fmt::join(node.confinement, "; "));
+  log.info("confinement: {}", fmt::join(node.confinement, "; "));
 }
 
 Status self_check(const Machine& machine, const Logger& log) {

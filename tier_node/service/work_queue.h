@@ -1,7 +1,7 @@
 // Batches that wait for the compute thread: decode before prompt, sessions in turn within each.
 //
-// With one core the I/O thread may claim a small batch and compute it itself, while the compute thread has nothing to
-// do and gets nothing: one of the two computes at a time.
+// With one core, or where Parts::computes_here says so (data_server.h), the I/O thread may claim a small batch and
+// compute it itself, while the compute thread has nothing to do and gets nothing: one of the two computes at a time.
 //
 // Threads  Any. Bounded by the credit of the sessions; nothing is allocated once the most sessions that ever waited
 //          at one time were seen.

@@ -60,4 +60,10 @@ Router::Match Router::find(std::string_view method, std::string_view path) const
   return match;
 }
 
+std::vector<std::string> Router::routes() const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) names.push_back(entry.method + " " + entry.path);
+  return names;
+}
+
 }  // namespace terrace::serve::http

@@ -44,6 +44,9 @@ class Router {
   // Borrows from this.
   Match find(std::string_view method, std::string_view path) const;
 
+  // "GET /v1/models", in the order in which they were added.
+  std::vector<std::string> routes() const;
+
  private:
   struct Entry {
     std::string method;

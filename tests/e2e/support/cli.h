@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/support/documented_keys.h"
 #include "tests/e2e/support/process.h"
 #include "tests/test_data.h"
 
@@ -102,6 +103,7 @@ inline void expect_leg_shape(const nlohmann::ordered_json& leg) {
                      {"backstop_bytes", "number"},
                      {"backstop_us", "number"},
                      {"reason", "string"}});
+  expect_documented(leg, {"An entry of `legs`"});
 }
 
 // The option names of a program or of its command: "--name" at the beginning of a row of its --help, but for those that
