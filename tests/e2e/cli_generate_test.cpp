@@ -97,6 +97,8 @@ TEST(GenerateJson, HasTheNamedKeys) {
                                 {"decode_tokens", "number"},
                                 {"decode_ms", "number"},
                                 {"decode_tokens_per_second", "number"}});
+  expect_documented(got, {"What `generate` prints"}, {"sums_xxh3"});
+  expect_documented_within(got, "What `generate` prints", "timings");
   ASSERT_EQ(got["legs"].size(), 1u);
   expect_leg_shape(got["legs"][0]);
   EXPECT_EQ(got["legs"][0]["name"], "host");
@@ -114,6 +116,7 @@ TEST(GenerateJson, HasTheNamedKeys) {
 TEST(GenerateJson, SumsOfTheExperts_AreHashedForEachToken) {
   const auto sums = [](const std::string& prompt, const std::string& batch) {
     const json got = json_of({"--prompt", prompt, "--max-tokens", "3", "--sums", "--batch", batch});
+    expect_documented(got, {"What `generate` prints"});
     EXPECT_EQ(got["sums_xxh3"].size(), got["tokens"].size());
     return got["sums_xxh3"];
   };
