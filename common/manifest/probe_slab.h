@@ -1,5 +1,5 @@
 // The bytes of slabs that a probe computes with: made, not read, by the coordinator and each node alike, so that rates
-// can be measured before a model is loaded (docs/wire.md 14).
+// can be measured before a model is loaded (docs/wire.md 13).
 //
 // Threads  Pure functions.
 #pragma once

@@ -1,4 +1,4 @@
-// The ciphers that seal data connections (docs/wire.md 5), and which two machines agree on.
+// The ciphers that seal data connections (docs/wire.md 12), and which two machines agree on.
 #pragma once
 
 #include <cstdint>

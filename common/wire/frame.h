@@ -47,7 +47,7 @@ enum class FrameType : std::uint8_t {
   kEndpoint = 16,  // either way, once: kEndpoint
 };
 
-// A session has one connection a lane (docs/wire.md 2).
+// What a session has connections for (docs/wire.md 1).
 enum class Lane : std::uint8_t { kLatency = 0, kBulk = 1, kWeights = 2 };
 inline constexpr std::size_t kLanes = 3;
 

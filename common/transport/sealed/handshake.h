@@ -1,4 +1,4 @@
-// How the two ends of a data connection prove to each other that they hold the session's key (docs/wire.md 5):
+// How the two ends of a data connection prove to each other that they hold the session's key (docs/wire.md 12):
 //
 //   node         challenge   16 random bytes, as soon as the connection is there
 //   coordinator  proof       session and lane, 16 random bytes of its own, an HMAC over all of it

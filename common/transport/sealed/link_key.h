@@ -1,4 +1,4 @@
-// What both ends of a data connection know before it opens, and the keys that follow from it (docs/wire.md 5).
+// What both ends of a data connection know before it opens, and the keys that follow from it (docs/wire.md 12).
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,7 @@ void expect_refused(const SealedEnd& end, ErrorCode code, const std::string& say
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
 
-// By another implementation (Python's hmac and cryptography): docs/wire.md 5 to the byte.
+// By another implementation (Python's hmac and cryptography): docs/wire.md 12 to the byte.
 TEST(SealedBytes, KeysProofsAndFrames_AsSpecified) {
   LinkKey link = test_link(Cipher::kAes256Gcm);
   link.lane = 1;
