@@ -106,6 +106,9 @@ Result<std::vector<BenchTest>> read_tests(const Options& o) {
   if (tests.empty() && !o.limits && !o.serving)
     return Error(ErrorCode::kInvalidArgument,
                  "nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits");
+  if (o.streams != 0 && !o.serving && !any_generates(tests))
+    return Error(ErrorCode::kInvalidArgument,
+                 "--streams decodes the tokens of --n-gen, which is 0; say how many tokens to generate");
   if (o.legs_alone && !any_generates(tests))
     return Error(ErrorCode::kInvalidArgument,
                  "--legs-alone replays the tokens of --n-gen, which is 0; say how many tokens to generate");
