@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/base/check.h"
+#include "common/base/split_list.h"
 #include "common/base/suggestion.h"
 #include "common/base/version.h"
 
@@ -27,14 +28,9 @@ std::string environment_name_of(std::string_view option) {
   return name;
 }
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> items;
-  std::size_t begin = 0;
-  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    items.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
-  }
-  return items;
+std::vector<std::string> items_of(std::string_view list) {
+  const std::vector<std::string_view> items = split_list(list);
+  return {items.begin(), items.end()};
 }
 
 Error usage_error(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
@@ -333,7 +329,7 @@ Status OptionTable::apply_environment(const Environment& environment) {
     const std::optional<std::string> text = environment.get(name);
     if (!text) continue;
     const std::vector<std::string> texts =
-        is_repeatable(option->target_) ? split_list(*text) : std::vector<std::string>{*text};
+        is_repeatable(option->target_) ? items_of(*text) : std::vector<std::string>{*text};
     if (auto status = set_target(option->target_, option->range_, texts); !status.ok()) return status.error().in(name);
     option->source_ = Option::Source::kEnvironment;
   }

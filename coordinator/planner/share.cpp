@@ -9,6 +9,8 @@
 
 #include <fmt/core.h>
 
+#include "common/base/split_list.h"
+
 namespace terrace::planner {
 namespace {
 
@@ -38,17 +40,9 @@ std::optional<std::uint32_t> parse_id(std::string_view text) {
   return id;
 }
 
-// The items between commas. One may be empty, behind a last comma for example: whoever reads it refuses it.
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> items;
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    items.push_back(list.substr(0, comma));
-    if (comma == std::string_view::npos) return items;
-    list.remove_prefix(comma + 1);
-    if (list.empty()) items.push_back(list);
-  }
-  return items;
+// Of nothing: no items.
+std::vector<std::string_view> items_of(std::string_view list) {
+  return list.empty() ? std::vector<std::string_view>() : split_list(list);
 }
 
 // One layer's owners while they are being filled in.
@@ -78,7 +72,7 @@ class LayerShares {
 
   // "0-3,8"
   Status give_list(std::string_view list, std::uint16_t leg) {
-    for (const std::string_view item : split(list)) TERRACE_RETURN_IF_ERROR(give(item, leg));
+    for (const std::string_view item : items_of(list)) TERRACE_RETURN_IF_ERROR(give(item, leg));
     return {};
   }
 
@@ -123,7 +117,7 @@ Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& in
   std::vector<std::string> names = leg_names(input);
   LayerShares shares(input.n_experts, names);
   std::optional<std::uint16_t> leg;
-  for (std::string_view item : split(spec)) {
+  for (std::string_view item : items_of(spec)) {
     if (const std::size_t equals = item.rfind('='); equals != std::string_view::npos) {
       TERRACE_ASSIGN_OR_RETURN(leg, find_leg(item.substr(0, equals), names));
       item = item.substr(equals + 1);
