@@ -5,13 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "common/base/check.h"
 #include "common/base/split_list.h"
 #include "common/base/suggestion.h"
+#include "common/base/text_file.h"
 #include "common/base/version.h"
 
 namespace terrace {
@@ -20,6 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "TERRACE_";
 constexpr std::string_view kTestPrefix = "TERRACE_TEST_";  // belongs to the tests, never an option
 constexpr const char* kDefaultFile = "terrace.toml";
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;  // of a configuration
 constexpr const char* kBuiltinGroup = "Configuration and help";
 
 std::string environment_name_of(std::string_view option) {
@@ -60,16 +60,12 @@ Result<std::vector<std::string>> node_texts(const toml::node& node, bool repeata
 }
 
 Result<toml::table> parse_toml(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error))
+  const auto text = read_text_file(file, kMostFileBytes);
+  if (!text.ok() && text.error().code() == ErrorCode::kNotFound)
     return Error(ErrorCode::kNotFound, fmt::format("{}: there is no such configuration file", file.string()));
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || std::filesystem::is_directory(file, error))
-    return Error(ErrorCode::kIo, fmt::format("{}: the configuration file cannot be read", file.string()));
+  if (!text.ok()) return text.error().in("configuration file");
   try {
-    return toml::parse(text.str());
+    return toml::parse(*text);
   } catch (const toml::parse_error& e) {
     return usage_error(fmt::format("{}:{}: {}", file.string(), e.source().begin.line, std::string(e.description())));
   }
