@@ -5,17 +5,17 @@
 #include <array>
 #include <bit>
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/base/version.h"
+#include "common/gguf/bytes.h"
 #include "common/gguf/file.h"
+#include "common/manifest/cache.h"
 #include "common/manifest/manifest.h"
 #include "common/metrics/families.h"
 #include "common/security/random.h"
@@ -71,11 +71,10 @@ serve::api::ModelFacts facts(const gguf::File& file, const ServeOptions& options
 }
 
 // Names the weights' bytes as far as that goes without reading them all: what saved slots belong to.
-std::string model_hash(const gguf::File& file) {
-  std::error_code error;
-  const auto changed = std::filesystem::last_write_time(file.path(), error);
-  return fmt::format("{}:{}:{}", security::to_hex(manifest::header_hash(file)),
-                     std::filesystem::file_size(file.path(), error), changed.time_since_epoch().count());
+Result<std::string> model_hash(const gguf::File& file) {
+  TERRACE_ASSIGN_OR_RETURN(const std::string files, manifest::identity(file));
+  return fmt::format("{}:{}", security::to_hex(manifest::header_hash(file)),
+                     security::to_hex(security::sha256(gguf::as_bytes(files))));
 }
 
 std::tm local_now() {
@@ -135,7 +134,7 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(options.model.model));
   TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
   context.model = facts(file, options);
-  hash = model_hash(file);
+  TERRACE_ASSIGN_OR_RETURN(hash, model_hash(file));
   context.chat_template_source = vocabulary.chat_template;
   auto compiled = text::jinja::Template::compile(vocabulary.chat_template);
   if (vocabulary.chat_template.empty()) {
