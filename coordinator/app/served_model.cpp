@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <bit>
+#include <atomic>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,9 +33,40 @@
 
 namespace terrace::app {
 
+namespace {
+
+// Ids and seeds: hashes of a key and a count. The system's randomness is asked once, for the key: who has no randomness
+// does not get as far as listening, and no request can find it failing.
+class RandomNumbers {
+ public:
+  static Result<std::shared_ptr<RandomNumbers>> make() {
+    const auto numbers = std::make_shared<RandomNumbers>();
+    TERRACE_RETURN_IF_ERROR(security::random_bytes(std::span(numbers->seed_).first(kKeyBytes)));
+    return numbers;
+  }
+  // Any thread.
+  std::uint64_t next() {
+    auto input = seed_;
+    const std::uint64_t count = count_.fetch_add(1);
+    std::memcpy(input.data() + kKeyBytes, &count, sizeof count);
+    const security::Sha256 hash = security::sha256(input);
+    std::uint64_t number = 0;
+    std::memcpy(&number, hash.data(), sizeof number);
+    return number;
+  }
+
+ private:
+  static constexpr std::size_t kKeyBytes = 32;
+  std::array<std::byte, kKeyBytes + sizeof(std::uint64_t)> seed_{};  // the key, and room for the count
+  std::atomic<std::uint64_t> count_ = 0;
+};
+
+}  // namespace
+
 // In the order in which they depend on each other; destroyed in reverse.
 struct ServedModel::Parts {
   std::string hash;
+  std::shared_ptr<RandomNumbers> random;
   std::optional<text::jinja::Template> chat_template;
   sampler::GrammarCache grammars;
   serve::api::Context context;
@@ -84,13 +117,6 @@ std::tm local_now() {
   return out;
 }
 
-// Ids and seeds only: a system without randomness does not get as far as listening.
-std::uint64_t random_number() {
-  std::array<std::byte, sizeof(std::uint64_t)> bytes{};
-  if (!security::random_bytes(bytes).ok()) return static_cast<std::uint64_t>(std::time(nullptr));
-  return std::bit_cast<std::uint64_t>(bytes);
-}
-
 // What Prometheus reads; no step waits for it.
 serve::http::Reply metrics_reply(const serve::Scheduler& scheduler, const serve::Backend& backend) {
   std::vector<metrics::Family> families = serve::scheduler_families(scheduler.status());
@@ -135,6 +161,7 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
   TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
   context.model = facts(file, options);
   TERRACE_ASSIGN_OR_RETURN(hash, model_hash(file));
+  TERRACE_ASSIGN_OR_RETURN(random, RandomNumbers::make());
   context.chat_template_source = vocabulary.chat_template;
   auto compiled = text::jinja::Template::compile(vocabulary.chat_template);
   if (vocabulary.chat_template.empty()) {
@@ -205,7 +232,7 @@ void ServedModel::Parts::describe(const ServeOptions& options) {
   context.slot_files = !options.slot_save_path.empty();
   context.unix_seconds = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
   context.local_time = local_now;
-  context.random = random_number;
+  context.random = [random = random] { return random->next(); };
 }
 
 Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& options, const Environment& environment,
