@@ -170,8 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ShareFileMissing", generate({"--share", "nowhere.json"}), kFailure, {"nowhere.json: cannot be opened"}},
         Case{"ShareFileLeavesOut", generate({"--share", "share.json"}), kUsage, {"share.json", "expert 31"}},
         Case{"ShareFileLayers", generate({"--share", "shares.json"}), kUsage, {"2 entries", "1, or 6"}},
-        Case{
-            "ShareFileNested", generate({"--share", "nested-share.json"}), kUsage, {"nested-share.json", "\"layers\""}},
+        Case{"ShareFileNested", generate({"--share", "nested-share.json"}), kUsage, {"nested-share.json", "\"layers\""}},
         Case{"ShareFileNestedLayers", generate({"--share", "nested-layers.json"}), kUsage, {"nested-layers.json"}},
         Case{"ShareFileShape", generate({"--share", "object.json"}), kUsage, {"object.json", "\"layers\""}},
         Case{"StatusWithoutNode", {"status"}, kUsage, {"--node is needed"}},
@@ -187,8 +186,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Missing", {"score", "--quiet", "--text", "nowhere"}, kFailure, {"nowhere: cannot be opened"}},
         Case{"Short", {"score", "--quiet", "--ids", "ids.json"}, kUsage, {"3 tokens, fewer than one chunk of 512"}},
         Case{"Words", {"score", "--quiet", "--ids", "words.json"}, kUsage, {"words.json: entry 1 is \"two\""}},
-        Case{"Beyond", {"score", "--quiet", "--ids", "huge.json"}, kUsage, {"entry 1 is 4096", "tokens 0 to 4095"}},
-        Case{"Nested", {"score", "--quiet", "--ids", "nested.json"}, kUsage, {"entry 0 is of type array"}},
+        Case{
+            "Beyond", {"score", "--quiet", "--ids", "huge.json"}, kUsage, {"entry 1 is 4096", "allowed are 0 to 4095"}},
+        Case{"Nested",
+             {"score", "--quiet", "--ids", "nested.json"},
+             kUsage,
+             {"nested.json: is no JSON array", "nested deeper than 100"}},
         Case{"HugeId", {"score", "--quiet", "--ids", "wide.json"}, kUsage, {"entry 0 is 9223372036854775808"}},
         Case{"NegativeId", {"score", "--quiet", "--ids", "negative.json"}, kUsage, {"entry 1 is -1"}},
         Case{"Nan", {"score", "--quiet", "--ids", "nan.json"}, kUsage, {"nan.json: is no JSON array"}},
@@ -204,11 +207,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"NoText", {"tokenize", "--quiet"}, kUsage, {"no text"}},
                       Case{"NoIds", {"detokenize", "--quiet"}, kUsage, {"no ids"}},
                       Case{"CutArray", {"detokenize", "--quiet", "[1,"}, kUsage, {"no JSON array"}},
+                      Case{"ListId", {"detokenize", "--quiet", "[[1]]"}, kUsage, {"entry 0 is of type array"}},
                       Case{"NegativeId", {"detokenize", "--quiet", "[-1]"}, kUsage, {"entry 0 is -1: no token id"}},
                       Case{"FractionId", {"detokenize", "--quiet", "[1.5]"}, kUsage, {"entry 0 is 1.5: no token id"}},
                       Case{"IdBeyond", {"detokenize", "--quiet", "[4096]"}, kUsage, {"4096", "0 to 4095"}},
-                      Case{
-                          "NestedIds", {"detokenize", "--quiet", nested(10'000)}, kUsage, {"entry 0 is of type array"}},
+                      Case{"NestedIds",
+                           {"detokenize", "--quiet", nested(10'000)},
+                           kUsage,
+                           {"is no JSON array", "nested deeper than 100"}},
                       Case{"HugeId", {"detokenize", "--quiet", "[9223372036854775808]"}, kUsage, {"no token id"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
