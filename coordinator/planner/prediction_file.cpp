@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/gguf/text.h"
@@ -197,9 +196,7 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
   return result;
 }
 
-Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::path& plan_file) {
-  std::ifstream in(plan_file, std::ios::binary);
-  const json plan = json::parse(in, nullptr, false);
+Result<std::optional<StatedPrediction>> read_prediction(const json& plan, const std::filesystem::path& plan_file) {
   const auto bad = [&](const char* what) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: \"prediction\": {}; make the plan again: terrace plan --probe --out FILE",

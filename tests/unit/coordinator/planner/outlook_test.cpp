@@ -4,12 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/planner/prediction_file.h"
-#include "tests/unit/common/temp_dir.h"
 
 namespace terrace::planner {
 namespace outlook_test {
@@ -149,10 +146,7 @@ class PredictionFile : public OutlookTest {
     return prediction_json(input(), make_outlook(input()), "2026-03-14T15:09:26Z");
   }
   Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
-    const test::TempDir dir;
-    const std::filesystem::path path = dir / "prediction-plan.json";
-    std::ofstream(path) << plan.dump();
-    return read_prediction(path);
+    return read_prediction(nlohmann::json::parse(plan.dump()), "prediction-plan.json");
   }
 };
 
