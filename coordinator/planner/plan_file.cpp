@@ -99,10 +99,10 @@ Result<legs::OwnerTable> owners_of(const PlanFile& plan, const gguf::File& file,
 }
 
 ordered_json legs_json(const MemoryPlan& memory) {
-  auto legs = ordered_json::array();
+  auto list = ordered_json::array();
   for (const LegPlan& leg : memory.legs)
-    legs.push_back({{"name", leg.name},
-                    {"kind", leg.is_host ? "host" : "node"},
+    list.push_back({{"name", leg.name},
+                    {"kind", legs::name(leg.kind)},
                     {"experts", leg.experts},
                     {"slabs", leg.slabs},
                     {"slab_bytes", leg.slab_bytes},
@@ -115,7 +115,7 @@ ordered_json legs_json(const MemoryPlan& memory) {
                     {"offers_bytes", leg.offers},
                     {"fits", leg.fits()},
                     {"refusal", leg.refusal}});
-  return legs;
+  return list;
 }
 
 Status write_plan_file(const std::filesystem::path& path, const gguf::File& file, const legs::OwnerTable& owners,

@@ -111,6 +111,14 @@ TEST_F(PlanFileTest, AnythingElse_IsNoPlanFile) {
               HasSubstr("node box1:9000 is given twice"));
 }
 
+TEST_F(PlanFileTest, EachLeg_IsOfTheKindThatItIs) {
+  MemoryPlan memory;
+  for (const legs::LegKind kind : {legs::LegKind::kHost, legs::LegKind::kNode, legs::LegKind::kCard}) {
+    memory.legs.emplace_back().kind = kind;
+    EXPECT_EQ(legs_json(memory).back()["kind"], legs::name(kind));
+  }
+}
+
 // What was read is copied and looked through by recursion: a text nested a million deep would end the process.
 TEST_F(PlanFileTest, NestedAMillionDeep_IsNoPlanFile) {
   write("host=0-15,box1:9000=16-31");
