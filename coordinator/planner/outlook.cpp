@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "common/transport/pacing.h"
+#include "coordinator/legs/node_session.h"
+
 namespace terrace::planner {
 namespace {
 
@@ -37,7 +40,11 @@ void inherit(const OutlookInput& input, const InheritedShare& share, Loss& loss)
   loss.heirs = share.heirs;
   for (const Heir& heir : share.heirs) {
     const double rate = input.measured.legs[heir.leg].weights_per_second;
-    if (rate > 0) loss.move_seconds = std::max(loss.move_seconds, static_cast<double>(heir.bytes) / rate);
+    if (rate <= 0) continue;
+    const double alone = static_cast<double>(heir.bytes) / rate;
+    const double of_link = legs::movement_share(heir.bytes, static_cast<std::uint64_t>(rate));
+    loss.move_seconds = std::max(loss.move_seconds, alone);
+    loss.move_beside_seconds = std::max(loss.move_beside_seconds, alone / std::min(of_link, transport::kPacedShare));
   }
   ModelNumbers model = input.model;
   model.owned_of_layer = share.owned_of_layer;

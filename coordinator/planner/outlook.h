@@ -23,7 +23,9 @@ struct Loss {
   StepPrediction settled, settled_prompt;  // then; meaningless without room
   // Of one node: who takes over what, and then.
   std::vector<Heir> heirs;
-  double move_seconds = 0;             // until the last of them has its slabs; 0: a rate is not known
+  // Until the last of them has its slabs, while nothing decodes, and beside streams (legs::movement_share()); 0: a rate
+  // is not known.
+  double move_seconds = 0, move_beside_seconds = 0;
   StepPrediction moved, moved_prompt;  // meaningless without heirs
 };
 

@@ -177,6 +177,7 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
     entry["experts_stay"] = stays_here(loss);
     entry["bytes_to_move"] = bytes_to_move(loss.heirs);
     entry["seconds_to_move"] = loss.move_seconds;
+    entry["seconds_to_move_beside_streams"] = loss.move_beside_seconds;
     entry["decode_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved);
     entry["prompt_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved_prompt);
     result["lost"].push_back(std::move(entry));

@@ -62,6 +62,7 @@ TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved
   const Loss& a = outlook.losses[0];
   ASSERT_EQ(a.heirs.size(), 1u);
   EXPECT_NEAR(a.move_seconds, 2, 1e-9);
+  EXPECT_NEAR(a.move_beside_seconds, 6, 1e-9) << "a quarter of the link would take 8 s; no more than 4 s are lost so";
   EXPECT_NEAR(a.moved.tokens_per_second, 1 / 3e-3, 1e-6);    // 3 and 3
   EXPECT_NEAR(a.settled.tokens_per_second, 1 / 4e-3, 1e-6);  // 4 and 2
   EXPECT_TRUE(outlook.losses[1].heirs.empty());
@@ -69,9 +70,22 @@ TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved
   EXPECT_EQ(json["lost"][0]["heirs"][0]["node"], "b:1");
   EXPECT_EQ(json["lost"][0]["bytes_to_move"], 1000);
   EXPECT_EQ(json["lost"][0]["seconds_to_move"], 2);
+  EXPECT_NEAR(json["lost"][0]["seconds_to_move_beside_streams"].get<double>(), 6, 1e-9);
   EXPECT_NEAR(json["lost"][0]["decode_moved"]["tokens_per_second"].get<double>(), 1 / 3e-3, 1e-6);
   EXPECT_TRUE(json["lost"][1]["decode_moved"].is_null());
   EXPECT_FALSE(json["lost"][0]["experts_stay"].get<bool>()) << "3 and 3 is faster";
+}
+
+TEST_F(OutlookTest, MovingBesideStreams_TakesFourTimesAsLongUpToFourSecondsMore) {
+  const auto seconds = [&](std::uint64_t bytes) {
+    measured_.legs[2].weights_per_second = 1000;
+    OutlookInput asked = input();
+    asked.inherited = {{{{2, 1, bytes}}, {{2, 1, 3}}}, {{}, {{2, 2, 2}}}};
+    return make_outlook(asked).losses[0].move_beside_seconds;
+  };
+  EXPECT_NEAR(seconds(1000), 4, 1e-9);
+  EXPECT_NEAR(seconds(2000), 6, 1e-9);
+  EXPECT_NEAR(seconds(100'000), 125, 1e-9) << "never more than four fifths of the link";
 }
 
 TEST_F(OutlookTest, HeirThatIsSlowerThanTheHost_TakesNothingOverUnlessTheHostHasNoRoom) {
