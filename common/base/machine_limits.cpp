@@ -5,25 +5,25 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/base/text_file.h"
 
 namespace terrace {
 namespace {
 
 using std::filesystem::path;
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // of a file below /proc or /sys
 constexpr std::uint64_t kNoLimit = 1ull << 62;  // version 1 writes "no limit" as the largest page-aligned int64
 
-std::optional<std::string> read_text(const path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return std::nullopt;
-  return text.str();
+std::optional<std::string> text_of(const path& file) {
+  auto text = read_text_file(file, kMostBytes);
+  if (!text.ok()) return std::nullopt;
+  return std::move(*text);
 }
 
 std::optional<std::uint64_t> leading_number(std::string_view text) {
@@ -35,13 +35,13 @@ std::optional<std::uint64_t> leading_number(std::string_view text) {
 }
 
 std::optional<std::uint64_t> read_number(const path& file) {
-  const auto text = read_text(file);
+  const auto text = text_of(file);
   return text ? leading_number(*text) : std::nullopt;
 }
 
 // The number behind `key` at the start of a line ("MemAvailable:   123 kB", "inactive_file 456").
 std::optional<std::uint64_t> read_field(const path& file, std::string_view key) {
-  const auto text = read_text(file);
+  const auto text = text_of(file);
   if (!text) return std::nullopt;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);)
@@ -67,7 +67,7 @@ struct Hierarchy {
 // has id 0 and no controllers. Inside a container the path may not exist below the mount: its root then is ours.
 std::vector<Hierarchy> hierarchies(const SystemRoots& roots, std::string_view controller) {
   std::vector<Hierarchy> found;
-  std::istringstream lines(read_text(roots.proc / "self" / "cgroup").value_or(""));
+  std::istringstream lines(text_of(roots.proc / "self" / "cgroup").value_or(""));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -105,7 +105,7 @@ std::optional<std::uint64_t> memory_left(const path& folder, int version) {
 std::optional<double> quota_of(const path& folder, int version) {
   std::optional<std::uint64_t> quota, period;
   if (version == 2) {
-    const std::string text = read_text(folder / "cpu.max").value_or("");  // "50000 100000" or "max 100000"
+    const std::string text = text_of(folder / "cpu.max").value_or("");  // "50000 100000" or "max 100000"
     quota = leading_number(text);
     period = leading_number(std::string_view(text).substr(std::min(text.find(' '), text.size())));
   } else {

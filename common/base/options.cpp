@@ -5,12 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "common/base/check.h"
+#include "common/base/split_list.h"
 #include "common/base/suggestion.h"
+#include "common/base/text_file.h"
 #include "common/base/version.h"
 
 namespace terrace {
@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "TERRACE_";
 constexpr std::string_view kTestPrefix = "TERRACE_TEST_";  // belongs to the tests, never an option
 constexpr const char* kDefaultFile = "terrace.toml";
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;  // of a configuration
 constexpr const char* kBuiltinGroup = "Configuration and help";
 
 std::string environment_name_of(std::string_view option) {
@@ -27,14 +28,9 @@ std::string environment_name_of(std::string_view option) {
   return name;
 }
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> items;
-  std::size_t begin = 0;
-  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    items.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
-  }
-  return items;
+std::vector<std::string> items_of(std::string_view list) {
+  const std::vector<std::string_view> items = split_list(list);
+  return {items.begin(), items.end()};
 }
 
 Error usage_error(std::string text) { return Error(ErrorCode::kInvalidArgument, std::move(text)); }
@@ -64,16 +60,12 @@ Result<std::vector<std::string>> node_texts(const toml::node& node, bool repeata
 }
 
 Result<toml::table> parse_toml(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error))
+  const auto text = read_text_file(file, kMostFileBytes);
+  if (!text.ok() && text.error().code() == ErrorCode::kNotFound)
     return Error(ErrorCode::kNotFound, fmt::format("{}: there is no such configuration file", file.string()));
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || std::filesystem::is_directory(file, error))
-    return Error(ErrorCode::kIo, fmt::format("{}: the configuration file cannot be read", file.string()));
+  if (!text.ok()) return text.error().in("configuration file");
   try {
-    return toml::parse(text.str());
+    return toml::parse(*text);
   } catch (const toml::parse_error& e) {
     return usage_error(fmt::format("{}:{}: {}", file.string(), e.source().begin.line, std::string(e.description())));
   }
@@ -333,7 +325,7 @@ Status OptionTable::apply_environment(const Environment& environment) {
     const std::optional<std::string> text = environment.get(name);
     if (!text) continue;
     const std::vector<std::string> texts =
-        is_repeatable(option->target_) ? split_list(*text) : std::vector<std::string>{*text};
+        is_repeatable(option->target_) ? items_of(*text) : std::vector<std::string>{*text};
     if (auto status = set_target(option->target_, option->range_, texts); !status.ok()) return status.error().in(name);
     option->source_ = Option::Source::kEnvironment;
   }

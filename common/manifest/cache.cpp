@@ -18,8 +18,7 @@ namespace {
 // manifest carries its own.
 constexpr std::string_view kCacheMagic = "TERRMCA1";
 
-// What changes whenever a shard's bytes do, as far as the file system can tell.
-Result<std::string> identity(const gguf::File& file) {
+Result<std::string> identity_of(const gguf::File& file, bool with_devices) {
   std::string out;
   gguf::append(out, file.n_shards());
   for (std::uint32_t shard = 0; shard < file.n_shards(); ++shard) {
@@ -28,7 +27,7 @@ Result<std::string> identity(const gguf::File& file) {
       return Error(ErrorCode::kIo, fmt::format("{}: cannot look at it: {}", file.path(shard).string(),
                                                std::generic_category().message(errno)));
     for (const std::uint64_t part :
-         {static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino),
+         {with_devices ? static_cast<std::uint64_t>(status.st_dev) : 0, static_cast<std::uint64_t>(status.st_ino),
           static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_mtim.tv_sec),
           static_cast<std::uint64_t>(status.st_mtim.tv_nsec), static_cast<std::uint64_t>(status.st_ctim.tv_sec),
           static_cast<std::uint64_t>(status.st_ctim.tv_nsec)})
@@ -87,6 +86,8 @@ std::string note(const std::filesystem::path& path, const char* what, const Erro
 
 }  // namespace
 
+Result<std::string> identity(const gguf::File& file) { return identity_of(file, false); }
+
 std::filesystem::path default_cache_dir(const char* xdg_cache_home, const char* home) {
   // The XDG base directory specification: a relative path is to be ignored.
   const auto absolute = [](const char* value) {
@@ -104,7 +105,7 @@ Result<LoadedManifest> load(const gguf::File& file, const ModelExperts& experts,
     TERRACE_ASSIGN_OR_RETURN(loaded.manifest, compute(file, experts, parallel, progress));
     return loaded;
   }
-  TERRACE_ASSIGN_OR_RETURN(const auto before, identity(file));
+  TERRACE_ASSIGN_OR_RETURN(const auto before, identity_of(file, true));
   const auto path = cache_path(file, cache_dir);
   auto cached = read_cache(path, before, experts);
   if (cached.ok()) {
@@ -115,7 +116,7 @@ Result<LoadedManifest> load(const gguf::File& file, const ModelExperts& experts,
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) loaded.cache_note = note(path, "not used", cached.error());
   TERRACE_ASSIGN_OR_RETURN(loaded.manifest, compute(file, experts, parallel, progress));
-  TERRACE_ASSIGN_OR_RETURN(const auto after, identity(file));
+  TERRACE_ASSIGN_OR_RETURN(const auto after, identity_of(file, true));
   if (after != before)
     return Error(ErrorCode::kCorrupt, fmt::format("{}: it changed while it was read", file.path().string()));
   if (auto status = write_cache(path, cache_bytes(before, loaded.manifest)); !status.ok())

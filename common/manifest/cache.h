@@ -15,6 +15,11 @@ namespace terrace::manifest {
 // XDG_CACHE_HOME and HOME, null or empty where they are not set. Empty where neither is an absolute path.
 std::filesystem::path default_cache_dir(const char* xdg_cache_home, const char* home);
 
+// Bytes that change whenever those of any shard do, as far as the file system can tell without reading them: inode,
+// size, mtime and ctime of each. Without its device, whose number is another one after the next boot. kIo names the
+// shard.
+Result<std::string> identity(const gguf::File& file);
+
 struct LoadedManifest {
   Manifest manifest;
   bool from_cache = false;

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/split_list.h"
+
 namespace terrace {
 namespace {
 
@@ -68,16 +70,13 @@ Status set_affinity(pthread_t thread, const CpuSet& cpus) {
 
 Result<CpuSet> parse_cpu_list(std::string_view text) {
   CpuSet cpus;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string_view item = text.substr(begin, comma - begin);
+  for (const std::string_view item : split_list(text)) {
     TERRACE_ASSIGN_OR_RETURN(const Range range, parse_range(item));
     for (std::uint32_t cpu = range.first; cpu <= range.last; ++cpu) {
       const auto at = std::lower_bound(cpus.begin(), cpus.end(), cpu);
       if (at != cpus.end() && *at == cpu) return bad_item(item, fmt::format("names CPU {} a second time", cpu));
       cpus.insert(at, cpu);
     }
-    begin = comma + 1;
   }
   return cpus;
 }

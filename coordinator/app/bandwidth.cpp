@@ -53,7 +53,9 @@ class Measurement {
 
 Status measure(Parallel& parallel, ReadBandwidth& result, bool huge) {
   const auto bytes = static_cast<std::size_t>(result.buffer.value);
-  TERRACE_ASSIGN_OR_RETURN(const Pages pages, Pages::map(bytes, huge));
+  const auto mapped = Pages::map(bytes, huge);
+  if (!mapped.ok()) return mapped.error().in("measuring the read bandwidth");
+  const Pages& pages = *mapped;
   parallel.run(bytes / kReadUnit,
                [&](std::size_t unit, std::size_t) { std::memset(pages.data() + unit * kReadUnit, 1, kReadUnit); });
   if (huge) {

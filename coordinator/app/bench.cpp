@@ -106,6 +106,9 @@ Result<std::vector<BenchTest>> read_tests(const Options& o) {
   if (tests.empty() && !o.limits && !o.serving)
     return Error(ErrorCode::kInvalidArgument,
                  "nothing to measure: --n-prompt and --n-gen are 0; give one of them, or --limits");
+  if (o.streams != 0 && !o.serving && !any_generates(tests))
+    return Error(ErrorCode::kInvalidArgument,
+                 "--streams decodes the tokens of --n-gen, which is 0; say how many tokens to generate");
   if (o.legs_alone && !any_generates(tests))
     return Error(ErrorCode::kInvalidArgument,
                  "--legs-alone replays the tokens of --n-gen, which is 0; say how many tokens to generate");
@@ -145,9 +148,9 @@ struct Run {
   const arch::ModelInfo& info;
   std::size_t threads;
   std::optional<ReadBandwidth> bandwidth;
-  std::optional<double> card_read_rate = {};                // bytes a second
-  std::size_t batch = 0;                                    // rows of a prompt's steps
-  std::optional<planner::StatedPrediction> predicted = {};  // by the plan file
+  std::optional<double> card_read_rate = {};                  // bytes a second
+  std::size_t batch = 0;                                      // rows of a prompt's steps
+  const std::optional<planner::StatedPrediction>& predicted;  // by the plan file
 
   // Tokens a second that the plan said for such a test; nothing where it said none: another prompt, another depth.
   std::optional<double> prediction(const BenchResult& r) const {
@@ -342,10 +345,8 @@ Status run_tests(const Options& o, const std::vector<BenchTest>& tests, Engine& 
           .info = engine.trunk().info(),
           .threads = engine.parallel().n_workers(),
           .bandwidth = std::nullopt,
-          .batch = engine.trunk().max_rows()};
-  if (!o.model.plan.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(run.predicted, planner::read_prediction(o.model.plan));
-  }
+          .batch = engine.trunk().max_rows(),
+          .predicted = engine.made_of().stated};
   if (o.limits || any_generates(tests)) {
     TERRACE_ASSIGN_OR_RETURN(run.bandwidth,
                              measure_read_bandwidth(engine.parallel(), engine.ops().isa, o.limits_buffer));

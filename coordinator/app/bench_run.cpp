@@ -10,6 +10,7 @@
 #include <random>
 #include <string_view>
 
+#include "common/base/split_list.h"
 #include "coordinator/app/open_stream.h"
 
 namespace terrace::app {
@@ -149,12 +150,9 @@ std::string BenchTest::name() const { return n_gen == 0 ? fmt::format("pp{}", n_
 Result<std::vector<std::uint32_t>> parse_counts(const std::string& flag, const std::vector<std::string>& texts) {
   std::vector<std::uint32_t> counts;
   for (const std::string& text : texts) {
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', begin), text.size());
-      TERRACE_ASSIGN_OR_RETURN(const std::uint32_t count,
-                               parse_count(flag, std::string_view(text).substr(begin, comma - begin)));
+    for (const std::string_view item : split_list(text)) {
+      TERRACE_ASSIGN_OR_RETURN(const std::uint32_t count, parse_count(flag, item));
       counts.push_back(count);
-      begin = comma + 1;
     }
   }
   return counts;

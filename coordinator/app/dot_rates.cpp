@@ -75,7 +75,9 @@ class DotMeasurement {
 Status measure(Parallel& parallel, const kernels::Ops& ops, const std::vector<kernels::WeightKernels>& kernels,
                Bytes buffer, bool huge, std::vector<DotRate>& rates) {
   // One item of the widest type fits even the smallest buffer: 1M of F32 in a unit of 4M.
-  TERRACE_ASSIGN_OR_RETURN(const Pages pages, Pages::map(static_cast<std::size_t>(buffer.value), huge));
+  const auto mapped = Pages::map(static_cast<std::size_t>(buffer.value), huge);
+  if (!mapped.ok()) return mapped.error().in("measuring the kernels");
+  const Pages& pages = *mapped;
   parallel.run(buffer.value / kReadUnit, [&](std::size_t unit, std::size_t) {
     std::memset(pages.data() + unit * kReadUnit, kWeightByte, kReadUnit);
   });

@@ -131,7 +131,8 @@ struct Engine::Parts {
   std::unique_ptr<legs::Dispatcher> dispatcher;
   std::unique_ptr<RecordedExperts> recorded;  // with ModelOptions::records_experts
   planner::HeirTerms heirs;
-  std::unique_ptr<legs::Supervisor> supervisor;  // with more legs than the host
+  std::optional<planner::StatedPrediction> stated;  // by the plan file
+  std::unique_ptr<legs::Supervisor> supervisor;     // with more legs than the host
   arch::TrunkOptions trunk_options;
   std::unique_ptr<arch::Trunk> trunk;
   std::unique_ptr<serve::TracedTrunk> traced_trunk;
@@ -179,7 +180,7 @@ RecordedExperts* Engine::recorded() { return parts_->recorded.get(); }
 Engine::Made Engine::made_of() const {
   const kernels::ExpertCard* const first_card =
       parts_->cards.cards.empty() ? nullptr : parts_->cards.cards.front().get();
-  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup(), first_card};
+  return {parts_->file, parts_->trunk_options, parts_->kernels, parts_->slabs->lookup(), first_card, parts_->stated};
 }
 
 Result<text::Tokenizer> open_tokenizer(const gguf::File& file, bool quiet) {
@@ -328,6 +329,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   p.trunk_options = placement.trunk;
   p.trunk_options.waiting = p.cpus.waiting;
   p.heirs = std::move(placement.heirs);
+  p.stated = std::move(placement.stated);
   p.slabs = std::make_unique<legs::FileSlabs>(p.file, p.experts);
   p.legs.push_back(p.host_leg(placement.owners));
   if (!placement.nodes.empty()) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/leg.h"
 #include "coordinator/legs/leg_board.h"
+#include "coordinator/planner/prediction_file.h"
 #include "coordinator/text/tokenizer.h"
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/executor/executor.h"
@@ -66,9 +68,10 @@ class Engine {
   struct Made {
     const gguf::File& file;
     const arch::TrunkOptions& trunk;
-    const std::vector<kernels::ExpertKernels>& experts;  // [n_layers]
-    legs::SlabLookup slabs;                              // of every expert of the file
-    const kernels::ExpertCard* card;                     // the first of --gpu; null: none
+    const std::vector<kernels::ExpertKernels>& experts;      // [n_layers]
+    legs::SlabLookup slabs;                                  // of every expert of the file
+    const kernels::ExpertCard* card;                         // the first of --gpu; null: none
+    const std::optional<planner::StatedPrediction>& stated;  // by the plan file
   };
   Made made_of() const;
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/base/console.h"
+#include "common/base/text_file.h"
 #include "common/wire/versions.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
@@ -58,7 +59,7 @@ Result<std::string> read_prompt(const GenerateOptions& o) {
                  given == 0 ? "no prompt; give --prompt TEXT, --prompt-file FILE, or - for standard input"
                             : "the prompt is given more than once; use one of --prompt, --prompt-file and -");
   if (o.prompt) return *o.prompt;
-  if (!o.prompt_file.empty()) return read_file(o.prompt_file);
+  if (!o.prompt_file.empty()) return read_text_file(o.prompt_file);
   if (o.dash != "-")
     return Error(
         ErrorCode::kInvalidArgument,

@@ -23,8 +23,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 Result<Pages> Pages::map(std::size_t bytes, bool huge) {
   void* const mapping = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED)
-    return Error(ErrorCode::kOutOfMemory, fmt::format("the system gives no {} to measure the read bandwidth with: {}",
-                                                      format_size(bytes), std::strerror(errno)));
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("the system gives no {} of memory: {}", format_size(bytes), std::strerror(errno)));
   Pages pages(static_cast<std::byte*>(mapping), bytes);
   pages.advised_ = madvise(pages.data(), bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
   return pages;

@@ -11,7 +11,7 @@ namespace terrace::app {
 class Pages {
  public:
   // `bytes` that begin at a 2M boundary, asked for in 2M pages or refused them; not touched yet.
-  // kOutOfMemory: the system gives no address space.
+  // kOutOfMemory: the system gives no address space; the sentence does not say what for.
   static Result<Pages> map(std::size_t bytes, bool huge);
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&&) = delete;

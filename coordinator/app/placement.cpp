@@ -15,7 +15,6 @@
 #include "coordinator/planner/card_share.h"
 #include "coordinator/planner/host_memory.h"
 #include "coordinator/planner/plan_file.h"
-#include "coordinator/planner/prediction_file.h"
 #include "coordinator/planner/share.h"
 #include "kernels/cuda/experts/open.h"
 
@@ -25,6 +24,7 @@ namespace {
 struct Owners {
   std::vector<std::string> nodes;
   legs::OwnerTable table;
+  std::optional<planner::StatedPrediction> stated = {};  // of the plan file
 };
 
 Result<Owners> read_owners(const gguf::File& file, const ModelOptions& options, const manifest::ModelExperts& experts) {
@@ -32,7 +32,7 @@ Result<Owners> read_owners(const gguf::File& file, const ModelOptions& options, 
   if (!options.plan.empty()) {
     TERRACE_ASSIGN_OR_RETURN(planner::PlanFile plan, planner::read_plan_file(options.plan));
     TERRACE_ASSIGN_OR_RETURN(legs::OwnerTable owners, planner::owners_of(plan, file, n_layers, experts.n_experts));
-    return Owners{std::move(plan.nodes), std::move(owners)};
+    return Owners{std::move(plan.nodes), std::move(owners), std::move(plan.prediction)};
   }
   planner::ShareInput input;
   input.nodes = options.nodes;
@@ -130,8 +130,7 @@ Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions
 }
 
 // What each node has room for beside its share, while there is another node that may be lost.
-Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Placement& placement,
-                                      const std::optional<planner::StatedPrediction>& stated) {
+Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Placement& placement) {
   planner::HeirTerms terms = planner::heir_terms(model, placement.owners.n_legs());
   if (placement.controls.size() < 2 || !placement.memory.fits()) return terms;
   for (std::size_t leg = 1; leg <= placement.controls.size(); ++leg) {
@@ -139,6 +138,7 @@ Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Pla
     TERRACE_ASSIGN_OR_RETURN(const std::uint64_t trial, legs::trial_bytes(*placement.controls[leg - 1], model));
     terms.room[leg] = room - std::min(room, trial);
   }
+  const auto& stated = placement.stated;
   if (!stated) return terms;
   terms.host_room = placement.memory.legs.front().room();
   for (std::size_t leg = 0; leg < placement.owners.n_legs(); ++leg)
@@ -160,13 +160,9 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   TERRACE_ASSIGN_OR_RETURN(manifest::ModelExperts experts, manifest::find_experts(file));
   TERRACE_ASSIGN_OR_RETURN(Owners owners, read_owners(file, options, experts));
   arch::TrunkOptions trunk = trunk_options(options, experts);
-  std::optional<planner::StatedPrediction> stated;
-  if (!options.plan.empty()) {
-    TERRACE_ASSIGN_OR_RETURN(stated, planner::read_prediction(options.plan));
-    if (stated) {
-      trunk.decode_in_halves = stated->decode_halves_pay;
-      trunk.prompt_parts = stated->prompt_parts;
-    }
+  if (owners.stated) {
+    trunk.decode_in_halves = owners.stated->decode_halves_pay;
+    trunk.prompt_parts = owners.stated->prompt_parts;
   }
   auto kernels = legs::select_layer_kernels(experts, cpu, options.isa, options.activations);
   if (!kernels.ok()) return kernels.error().in(file.path().string());
@@ -203,7 +199,8 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
                       .owners = std::move(all_owners),
                       .controls = {},
                       .memory = {},
-                      .heirs = {}};
+                      .heirs = {},
+                      .stated = std::move(owners.stated)};
   if (!placement.nodes.empty()) {
     TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security, options.log));
   }
@@ -227,7 +224,7 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   }
   TERRACE_ASSIGN_OR_RETURN(input.host, host_input(file, options, placement, n_threads));
   TERRACE_ASSIGN_OR_RETURN(placement.memory, planner::plan_memory(input, placement.controls));
-  TERRACE_ASSIGN_OR_RETURN(placement.heirs, heir_terms(model, placement, stated));
+  TERRACE_ASSIGN_OR_RETURN(placement.heirs, heir_terms(model, placement));
   // Of many streams the cache is given a budget, for all of them together may ask for more than there is.
   if (options.streams > 1 && !placement.trunk.on_card) placement.trunk.cache_bytes = placement.memory.room_for_cache;
   return placement;

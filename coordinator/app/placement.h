@@ -19,6 +19,7 @@
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/planner/heirs.h"
 #include "coordinator/planner/memory_plan.h"
+#include "coordinator/planner/prediction_file.h"
 #include "kernels/card/open_cards.h"
 #include "kernels/executor/executor.h"
 
@@ -39,6 +40,7 @@ struct Placement {
   std::vector<std::unique_ptr<legs::NodeControl>> controls;  // [nodes]
   planner::MemoryPlan memory;                                // may say that it does not fit
   planner::HeirTerms heirs;                                  // who takes over a lost node's experts
+  std::optional<planner::StatedPrediction> stated;           // by the plan file
 };
 
 // n_threads: that compute here. Errors name file, share, plan file, node or card; that memory is short is none of them,

@@ -113,7 +113,7 @@ void print_table(const Placement& p, const ModelOptions& options, const std::str
 }
 
 void print_json(const Placement& p, const ModelOptions& options, const std::string& model,
-                const nlohmann::ordered_json& prediction) {
+                const nlohmann::ordered_json& prediction, const nlohmann::ordered_json& worst_loss) {
   nlohmann::ordered_json json;
   json["model"] = model;
   json["fits"] = p.memory.fits();
@@ -123,6 +123,7 @@ void print_json(const Placement& p, const ModelOptions& options, const std::stri
   json["legs"] = planner::legs_json(p.memory);
   json["lost"] = lost_json(p);
   json["prediction"] = prediction;  // null: not measured
+  if (!worst_loss.is_null()) json["worst_loss"] = worst_loss;
   print_json_line(json);
 }
 
@@ -137,12 +138,40 @@ Status check_speed(const PlanOptions& o) {
   return {};
 }
 
+Status check_survivors(const PlanOptions& o, std::size_t n_nodes) {
+  if (!o.survive || *o.survive <= n_nodes) return {};
+  const std::string least = fmt::format("--survive {}: the plan has", *o.survive);
+  return Error(ErrorCode::kInvalidArgument,
+               n_nodes == 0 ? fmt::format("{} no node to lose; give it some with --node or --plan", least)
+                            : fmt::format("{} {} node{}; give no more", least, n_nodes, n_nodes == 1 ? "" : "s"));
+}
+
 // What a probe of a plan that fits says of it.
 struct Speed {
   ProbeResult probe;
   planner::Outlook outlook;
   nlohmann::ordered_json prediction;
+  std::optional<planner::WorstLoss> worst = {};  // of --survive
 };
+
+void print_worst(const Speed& speed) {
+  std::string names;
+  for (const std::size_t leg : speed.worst->loss.legs)
+    names += (names.empty() ? "" : ", ") + speed.probe.measured.legs[leg].name;
+  const std::string tried = planner::tried_text(*speed.worst);
+  print_out("\nthe slowest loss of {}: without {} decode is {:.2f} tok/s{}{}\n", speed.worst->loss.legs.size(), names,
+            speed.worst->loss.decode.tokens_per_second, tried.empty() ? "" : "; ", tried);
+}
+
+nlohmann::ordered_json worst_json(const Speed& speed) {
+  nlohmann::ordered_json worst;
+  worst["nodes"] = nlohmann::ordered_json::array();
+  for (const std::size_t leg : speed.worst->loss.legs) worst["nodes"].push_back(speed.probe.measured.legs[leg].name);
+  worst["decode_tokens_per_second"] = speed.worst->loss.decode.tokens_per_second;
+  worst["sets"] = speed.worst->n_sets;
+  worst["sets_tried"] = speed.worst->n_tried;
+  return worst;
+}
 
 Result<Speed> measure_speed(const PlanOptions& o, const gguf::File& file, Placement& placement, const CpuChoice& cpus,
                             const Environment& environment) {
@@ -150,7 +179,9 @@ Result<Speed> measure_speed(const PlanOptions& o, const gguf::File& file, Placem
   TERRACE_ASSIGN_OR_RETURN(ProbeResult probe, run_probe(file, o.model, placement, cpus, o.probe_memory, notes));
   planner::Outlook outlook = planner::make_outlook(probe.input());
   nlohmann::ordered_json prediction = planner::prediction_json(probe.input(), outlook, date_now());
-  return Speed{std::move(probe), std::move(outlook), std::move(prediction)};
+  Speed speed{std::move(probe), std::move(outlook), std::move(prediction)};
+  if (o.survive) speed.worst = planner::worst_loss(speed.probe.input(), *o.survive);
+  return speed;
 }
 
 }  // namespace
@@ -173,19 +204,23 @@ Status run_plan(const CommandContext& context) {
                            choose_cpus(cpus_of_this_machine(), {o.model.threads, o.model.cpu_list}));
   TERRACE_ASSIGN_OR_RETURN(Placement placement,
                            make_placement(file, o.model, kernels::detect_cpu_features(), cpus.n_threads));
+  TERRACE_RETURN_IF_ERROR(check_survivors(o, placement.nodes.size()));
   const std::string model = path.filename().string();
   std::optional<Speed> speed;
   if (!o.model.json) print_table(placement, o.model, model, o.probe);
   if (o.probe && placement.memory.fits()) {
     TERRACE_ASSIGN_OR_RETURN(speed, measure_speed(o, file, placement, cpus, context.environment));
     if (!o.model.json) print_outlook(speed->probe, speed->outlook, o.explain);
+    if (!o.model.json && o.survive) print_worst(*speed);
   }
   const nlohmann::ordered_json prediction = speed ? speed->prediction : nlohmann::ordered_json();
-  if (o.model.json) print_json(placement, o.model, model, prediction);
+  if (o.model.json)
+    print_json(placement, o.model, model, prediction,
+               speed && speed->worst ? worst_json(*speed) : nlohmann::ordered_json());
   TERRACE_RETURN_IF_ERROR(placement.memory.status());
   if (o.survive)
     TERRACE_RETURN_IF_ERROR(
-        planner::check_survives(speed->probe.input(), speed->outlook, *o.survive,
+        planner::check_survives(speed->probe.input(), speed->outlook, *speed->worst,
                                 o.min_decode.value_or(speed->outlook.decode.tokens_per_second / 2)));
   if (o.out) return planner::write_plan_file(*o.out, file, placement.share, placement.memory, prediction);
   return {};

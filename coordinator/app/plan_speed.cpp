@@ -63,10 +63,12 @@ void print_heirs(const ProbeResult& probe, const planner::Outlook& outlook) {
       print_out("  {:<{}}  nobody has room: its experts stay here\n", name, width);
       continue;
     }
-    print_out("  {:<{}}  decode {:>8.2f} tok/s  prompt {:>8.2f} tok/s  {} to move: {:.1f} s  experts: {}{}\n", name,
-              width, loss.moved.tokens_per_second, loss.moved_prompt.tokens_per_second,
-              format_size(planner::bytes_to_move(loss.heirs)), loss.move_seconds, names_of(probe, loss.heirs),
-              planner::stays_here(loss) ? "  (they stay here: decoding is faster so)" : "");
+    print_out(
+        "  {:<{}}  decode {:>8.2f} tok/s  prompt {:>8.2f} tok/s  {} to move: {:.1f} s, {:.1f} s beside streams  "
+        "experts: {}{}\n",
+        name, width, loss.moved.tokens_per_second, loss.moved_prompt.tokens_per_second,
+        format_size(planner::bytes_to_move(loss.heirs)), loss.move_seconds, loss.move_beside_seconds,
+        names_of(probe, loss.heirs), planner::stays_here(loss) ? "  (they stay here: decoding is faster so)" : "");
   }
 }
 

@@ -104,8 +104,9 @@ Status ProbeModel::make_slabs(Parallel& parallel) {
     return Error(ErrorCode::kOutOfMemory,
                  fmt::format("the probe's experts take {} here, {} are available; lower --probe-memory",
                              format_size(bytes), format_size(available)));
-  TERRACE_ASSIGN_OR_RETURN(Pages pages, Pages::map(bytes, false));
-  host_slabs_.emplace(std::move(pages));
+  auto pages = Pages::map(bytes, false);
+  if (!pages.ok()) return pages.error().in("the probe's experts");
+  host_slabs_.emplace(std::move(*pages));
 
   const std::uint32_t n = manifest_.n_experts;
   manifest_.slab_ids.resize(n_kinds() * n);

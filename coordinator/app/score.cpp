@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/console.h"
+#include "common/base/text_file.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/engine.h"
 #include "coordinator/app/model_options.h"
@@ -41,26 +42,16 @@ constexpr std::size_t kMostLogitBytes = std::size_t{64} << 20;
 Result<std::string> read_content(const ScoreOptions& o) {
   if (o.text.empty() == o.ids.empty())
     return Error(ErrorCode::kInvalidArgument, "give either --text FILE or --ids FILE");
-  return read_file(o.text.empty() ? o.ids : o.text);
+  return read_text_file(o.text.empty() ? o.ids : o.text);
 }
 
-Result<std::vector<std::int32_t>> read_ids(const ScoreOptions& o, const std::string& content, Engine& engine) {
+Result<std::vector<std::int32_t>> ids_of(const ScoreOptions& o, const std::string& content, Engine& engine) {
   if (!o.text.empty()) {
     TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, engine.tokenizer());
     return tokenizer->encode(content, {.parse_special = true});
   }
-  const nlohmann::json json = nlohmann::json::parse(content, nullptr, false);
-  if (!json.is_array())
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: is no JSON array of token ids", o.ids.string()));
-  std::vector<std::int32_t> ids;
   const std::uint32_t vocabulary = engine.trunk().info().vocabulary;
-  for (const nlohmann::json& id : json) {
-    if (!id.is_number_integer() || id < 0 || id >= vocabulary)
-      return Error(ErrorCode::kInvalidArgument, fmt::format("{}: entry {} is {}; this model has tokens 0 to {}",
-                                                            o.ids.string(), ids.size(), shown(id), vocabulary - 1));
-    ids.push_back(id.get<std::int32_t>());
-  }
-  return ids;
+  return read_ids(content, o.ids.string(), static_cast<std::int32_t>(vocabulary - 1));
 }
 
 // -ln p(token) under softmax of the logits, in double.
@@ -114,7 +105,7 @@ Status run_score(const CommandContext& context) {
                            Engine::open(o.model, context.environment, before_load));
   TERRACE_ASSIGN_OR_RETURN(const ThreadAffinity pinned, engine->pin_step_thread());
   arch::Trunk& trunk = engine->trunk();
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(o, content, *engine));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, ids_of(o, content, *engine));
   if (o.chunk > trunk.context())
     return Error(
         ErrorCode::kContextFull,

@@ -3,19 +3,21 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <bit>
+#include <atomic>
+#include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/base/version.h"
+#include "common/gguf/bytes.h"
 #include "common/gguf/file.h"
+#include "common/manifest/cache.h"
 #include "common/manifest/manifest.h"
 #include "common/metrics/families.h"
 #include "common/security/random.h"
@@ -31,9 +33,40 @@
 
 namespace terrace::app {
 
+namespace {
+
+// Ids and seeds: hashes of a key and a count. The system's randomness is asked once, for the key: who has no randomness
+// does not get as far as listening, and no request can find it failing.
+class RandomNumbers {
+ public:
+  static Result<std::shared_ptr<RandomNumbers>> make() {
+    const auto numbers = std::make_shared<RandomNumbers>();
+    TERRACE_RETURN_IF_ERROR(security::random_bytes(std::span(numbers->seed_).first(kKeyBytes)));
+    return numbers;
+  }
+  // Any thread.
+  std::uint64_t next() {
+    auto input = seed_;
+    const std::uint64_t count = count_.fetch_add(1);
+    std::memcpy(input.data() + kKeyBytes, &count, sizeof count);
+    const security::Sha256 hash = security::sha256(input);
+    std::uint64_t number = 0;
+    std::memcpy(&number, hash.data(), sizeof number);
+    return number;
+  }
+
+ private:
+  static constexpr std::size_t kKeyBytes = 32;
+  std::array<std::byte, kKeyBytes + sizeof(std::uint64_t)> seed_{};  // the key, and room for the count
+  std::atomic<std::uint64_t> count_ = 0;
+};
+
+}  // namespace
+
 // In the order in which they depend on each other; destroyed in reverse.
 struct ServedModel::Parts {
   std::string hash;
+  std::shared_ptr<RandomNumbers> random;
   std::optional<text::jinja::Template> chat_template;
   sampler::GrammarCache grammars;
   serve::api::Context context;
@@ -71,11 +104,10 @@ serve::api::ModelFacts facts(const gguf::File& file, const ServeOptions& options
 }
 
 // Names the weights' bytes as far as that goes without reading them all: what saved slots belong to.
-std::string model_hash(const gguf::File& file) {
-  std::error_code error;
-  const auto changed = std::filesystem::last_write_time(file.path(), error);
-  return fmt::format("{}:{}:{}", security::to_hex(manifest::header_hash(file)),
-                     std::filesystem::file_size(file.path(), error), changed.time_since_epoch().count());
+Result<std::string> model_hash(const gguf::File& file) {
+  TERRACE_ASSIGN_OR_RETURN(const std::string files, manifest::identity(file));
+  return fmt::format("{}:{}", security::to_hex(manifest::header_hash(file)),
+                     security::to_hex(security::sha256(gguf::as_bytes(files))));
 }
 
 std::tm local_now() {
@@ -83,13 +115,6 @@ std::tm local_now() {
   std::tm out{};
   localtime_r(&now, &out);
   return out;
-}
-
-// Ids and seeds only: a system without randomness does not get as far as listening.
-std::uint64_t random_number() {
-  std::array<std::byte, sizeof(std::uint64_t)> bytes{};
-  if (!security::random_bytes(bytes).ok()) return static_cast<std::uint64_t>(std::time(nullptr));
-  return std::bit_cast<std::uint64_t>(bytes);
 }
 
 // What Prometheus reads; no step waits for it.
@@ -135,7 +160,8 @@ Status ServedModel::Parts::read(const ServeOptions& options, const Logger& log) 
   TERRACE_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::open(options.model.model));
   TERRACE_ASSIGN_OR_RETURN(const text::Vocabulary vocabulary, text::vocabulary_from_gguf(file));
   context.model = facts(file, options);
-  hash = model_hash(file);
+  TERRACE_ASSIGN_OR_RETURN(hash, model_hash(file));
+  TERRACE_ASSIGN_OR_RETURN(random, RandomNumbers::make());
   context.chat_template_source = vocabulary.chat_template;
   auto compiled = text::jinja::Template::compile(vocabulary.chat_template);
   if (vocabulary.chat_template.empty()) {
@@ -206,7 +232,7 @@ void ServedModel::Parts::describe(const ServeOptions& options) {
   context.slot_files = !options.slot_save_path.empty();
   context.unix_seconds = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
   context.local_time = local_now;
-  context.random = random_number;
+  context.random = [random = random] { return random->next(); };
 }
 
 Result<std::unique_ptr<ServedModel>> ServedModel::load(const ServeOptions& options, const Environment& environment,

@@ -5,11 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/base/text_file.h"
 #include "common/gguf/file.h"
+#include "common/json/read_json.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/model_options.h"
 #include "coordinator/app/text_input.h"
 #include "coordinator/text/chat_template.h"
+#include "coordinator/text/jinja/limits.h"
 #include "coordinator/text/vocabulary.h"
 
 namespace terrace::app {
@@ -42,17 +45,13 @@ OptionTable make_table(TemplateOptions* o) {
 }
 
 Result<Json> read_variables(const std::filesystem::path& input) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string bytes, input == "-" ? read_stdin() : read_file(input));
+  TERRACE_ASSIGN_OR_RETURN(const std::string bytes, input == "-" ? read_stdin() : read_text_file(input));
   const std::string name = input == "-" ? "standard input" : input.string();
-  try {
-    Json json = Json::parse(bytes);
-    if (json.is_object()) return json;
-  } catch (const Json::parse_error& error) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: no JSON: byte {} is not as it should be", name, error.byte));
-  } catch (const Json::exception&) {
-    return Error(ErrorCode::kInvalidArgument, fmt::format("{}: JSON with a number that no double holds", name));
-  }
+  // The variables' own object, and in each as many as a template may see.
+  const JsonBounds bounds{.depth = 1 + text::jinja::Limits().value_depth};
+  auto json = read_json<Json>(bytes, bounds);
+  if (!json.ok()) return json.error().in(name);
+  if (json->is_object()) return json;
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{}: no JSON object; give the variables as {{\"messages\": [...]}}", name));
 }
@@ -63,7 +62,7 @@ Error named(const Error& error, const std::string& file) {
 }
 
 Result<std::string> render_file(const TemplateOptions& o, const Json& variables, const std::tm& now) {
-  TERRACE_ASSIGN_OR_RETURN(const std::string source, read_file(o.source));
+  TERRACE_ASSIGN_OR_RETURN(const std::string source, read_text_file(o.source));
   const auto made = text::jinja::Template::compile(source);
   if (!made.ok()) return named(made.error(), o.source.string());
   text::jinja::RenderOptions options;

@@ -1,21 +1,20 @@
-// Text that a user gives: an argument, a file, or standard input.
+// Text that a user gives: an argument, a file (common/base/text_file.h), or standard input.
 #pragma once
 
-#include <filesystem>
-#include <nlohmann/json_fwd.hpp>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 
 namespace terrace::app {
 
-// The file's bytes as they are. kNotFound, kInvalidArgument (a directory), kIo: the sentence names the file.
-Result<std::string> read_file(const std::filesystem::path& file);
 // Standard input to its end, bytes as they are.
 Result<std::string> read_stdin();
 
-// A JSON value as an error quotes it: numbers and short texts as they are, of the rest only what they are. (Writing out
-// lists that are nested a million deep would take a stack as deep.)
-std::string shown(const nlohmann::json& value);
+// Token ids as users give them: a JSON array of numbers from 0 to `most`. kInvalidArgument: the text is anything else;
+// the sentence begins with `name` and says which entry.
+Result<std::vector<std::int32_t>> read_ids(std::string_view text, const std::string& name, std::int32_t most);
 
 }  // namespace terrace::app

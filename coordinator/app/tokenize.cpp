@@ -49,19 +49,6 @@ Result<text::Tokenizer> open(const TokenizeOptions& o) {
   return open_tokenizer(file, o.model.quiet);
 }
 
-Result<std::vector<std::int32_t>> parse_ids(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_array())
-    return Error(ErrorCode::kInvalidArgument, "the ids are no JSON array of numbers, for example [15, 3, 27]");
-  std::vector<std::int32_t> ids;
-  for (const nlohmann::json& id : json) {
-    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
-      return Error(ErrorCode::kInvalidArgument, fmt::format("entry {} is {}: no token id", ids.size(), shown(id)));
-    ids.push_back(id.get<std::int32_t>());
-  }
-  return ids;
-}
-
 }  // namespace
 
 std::vector<std::string> tokenize_option_names() {
@@ -92,7 +79,7 @@ Status run_detokenize(const CommandContext& context) {
   TERRACE_ASSIGN_OR_RETURN(const bool done, parse_options(table, context, &o.model.quiet));
   if (done) return {};
   TERRACE_ASSIGN_OR_RETURN(const std::string input, read_input(o, "ids"));
-  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, parse_ids(input));
+  TERRACE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_ids(input, "the ids", INT32_MAX));
   TERRACE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, open(o));
   TERRACE_ASSIGN_OR_RETURN(const std::string text, tokenizer.decode(ids, {.special = !o.no_special}));
   std::fwrite(text.data(), 1, text.size(), stdout);

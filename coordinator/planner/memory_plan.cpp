@@ -177,7 +177,7 @@ LegPlan plan_host(const PlanInput& input, const Share& share) {
   const HostInput& host = input.host;
   LegPlan leg;
   leg.name = std::string(kHostLeg);
-  leg.is_host = true;
+  leg.kind = legs::LegKind::kHost;
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
   leg.slab_bytes = legs::slab_bytes(input.model, share);
@@ -208,7 +208,7 @@ LegPlan plan_card(const PlanInput& input, std::size_t place) {
   const Share share = share_of(input.owners, input.owners.n_legs() - input.cards.size() + place);
   LegPlan leg;
   leg.name = card.name;
-  leg.is_card = true;
+  leg.kind = legs::LegKind::kCard;
   leg.experts = describe(share, input.model.n_layers());
   leg.slabs = count(share);
   leg.dense_bytes = card.dense_bytes;

@@ -16,6 +16,7 @@
 #include "common/base/result.h"
 #include "common/manifest/manifest.h"
 #include "coordinator/arch/trunk.h"
+#include "coordinator/legs/leg.h"
 #include "coordinator/legs/node_control.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/legs/session_sizes.h"
@@ -25,9 +26,8 @@ namespace terrace::planner {
 
 struct LegPlan {
   std::string name;
-  bool is_host = false;
-  bool is_card = false;  // needs and offers are its own memory
-  std::string experts;   // "16-23", "0-3,8", "none", or "48 slabs" where layers differ
+  legs::LegKind kind = legs::LegKind::kNode;  // kCard: needs and offers are its own memory
+  std::string experts;                        // "16-23", "0-3,8", "none", or "48 slabs" where layers differ
   std::uint64_t slabs = 0;
   // Bytes.
   std::uint64_t slab_bytes = 0;     // in the memory that the rest of this row is about

@@ -23,7 +23,9 @@ struct Loss {
   StepPrediction settled, settled_prompt;  // then; meaningless without room
   // Of one node: who takes over what, and then.
   std::vector<Heir> heirs;
-  double move_seconds = 0;             // until the last of them has its slabs; 0: a rate is not known
+  // Until the last of them has its slabs, while nothing decodes, and beside streams (legs::movement_share()); 0: a rate
+  // is not known.
+  double move_seconds = 0, move_beside_seconds = 0;
   StepPrediction moved, moved_prompt;  // meaningless without heirs
 };
 
@@ -62,11 +64,26 @@ struct OutlookInput {
 };
 Outlook make_outlook(const OutlookInput& input);
 
-// The slowest decoding after any `n` nodes are lost at once (all of them where there are fewer): each slab read from
-// the host's file.
-Loss worst_loss(const OutlookInput& input, std::size_t n);
+// Predictions of decoding that worst_loss() makes at the most: of a dozen nodes some seconds of them.
+inline constexpr std::size_t kMostLossSets = 1000;
 
-// kRefused, with the numbers, where the worst loss of n nodes decodes less than `least` tokens a second.
-Status check_survives(const OutlookInput& input, const Outlook& outlook, std::size_t n, double least);
+struct WorstLoss {
+  Loss loss;
+  double n_sets = 0;        // of so many nodes: too many of many nodes for an integer
+  std::size_t n_tried = 0;  // of those
+
+  bool tried_all() const { return static_cast<double>(n_tried) >= n_sets; }
+};
+
+// The slowest decoding after any `n` nodes are lost at once, 1 to all of them: each slab read from the host's file.
+// Where they have more than `most_sets` sets, of those that were tried: the nodes with the most bytes, then one of them
+// exchanged for another as long as that is slower. What is found may then be lost, and is no bound of what may be.
+WorstLoss worst_loss(const OutlookInput& input, std::size_t n, std::size_t most_sets = kMostLossSets);
+
+// "of 257 tried of the 601080390 sets of 16 nodes: another may be slower"; empty where all were tried.
+std::string tried_text(const WorstLoss& worst);
+
+// kRefused, with the numbers, where that loss decodes less than `least` tokens a second.
+Status check_survives(const OutlookInput& input, const Outlook& outlook, const WorstLoss& worst, double least);
 
 }  // namespace terrace::planner

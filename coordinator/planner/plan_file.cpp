@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "common/base/text_file.h"
 #include "common/gguf/bytes.h"
 #include "common/gguf/output_file.h"
 #include "common/gguf/text.h"
+#include "common/json/read_json.h"
 #include "common/manifest/manifest.h"
 #include "common/security/sha256.h"
 #include "coordinator/planner/share.h"
@@ -22,6 +22,8 @@ using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr const char* kVersionKey = "terrace_plan";
+// A model of thousands of experts and hundreds of layers on dozens of nodes has a tenth of it.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 Error bad(const std::filesystem::path& path, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what));
@@ -39,6 +41,8 @@ Result<std::vector<std::string>> nodes_of(const json& plan, const std::filesyste
   for (const json& node : plan["nodes"]) {
     if (!node.is_string()) return bad(path, "a node is no text like \"HOST:PORT\"");
     nodes.push_back(node.get<std::string>());
+    if (!gguf::is_printable(nodes.back()))  // it will stand in every message about the node
+      return bad(path, fmt::format("node {} has characters that no name of a node has", gguf::escaped(nodes.back())));
     if (std::count(nodes.begin(), nodes.end(), nodes.back()) > 1 || nodes.back() == kHostLeg)
       return bad(path,
                  fmt::format("node {} is given twice, or is the name of this machine", gguf::escaped(nodes.back())));
@@ -46,14 +50,12 @@ Result<std::vector<std::string>> nodes_of(const json& plan, const std::filesyste
   return nodes;
 }
 
-Result<json> read_json(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return Error(ErrorCode::kNotFound, fmt::format("plan file {}: cannot be opened", path.string()));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return Error(ErrorCode::kIo, fmt::format("plan file {}: cannot be read", path.string()));
-  json plan = json::parse(text.str(), nullptr, false);
-  if (!plan.is_object() || !plan.contains(kVersionKey) || !plan[kVersionKey].is_number_integer())
+Result<json> read_plan(const std::filesystem::path& path) {
+  const auto text = read_text_file(path, kMostBytes);
+  if (!text.ok()) return text.error().in("plan file");
+  auto plan = terrace::read_json<json>(*text);
+  if (!plan.ok()) return bad(path, "no plan file: " + plan.error().text());
+  if (!plan->is_object() || !plan->contains(kVersionKey) || !(*plan)[kVersionKey].is_number_integer())
     return bad(path, fmt::format("no plan file: it is no JSON object with \"{}\"; `terrace plan --out FILE` writes one",
                                  kVersionKey));
   return plan;
@@ -62,7 +64,7 @@ Result<json> read_json(const std::filesystem::path& path) {
 }  // namespace
 
 Result<PlanFile> read_plan_file(const std::filesystem::path& path) {
-  TERRACE_ASSIGN_OR_RETURN(const json plan, read_json(path));
+  TERRACE_ASSIGN_OR_RETURN(json plan, read_plan(path));
   if (plan[kVersionKey] != kVersion)
     return Error(ErrorCode::kUnsupported, fmt::format("{}: version {} of the format; {} can be read", path.string(),
                                                       plan[kVersionKey].dump(), kVersion));
@@ -74,7 +76,8 @@ Result<PlanFile> read_plan_file(const std::filesystem::path& path) {
   TERRACE_ASSIGN_OR_RETURN(file.header_sha256, text_of(model, "header_sha256", path));
   TERRACE_ASSIGN_OR_RETURN(file.nodes, nodes_of(plan, path));
   if (!plan.contains("layers")) return bad(path, "no plan file: \"layers\" is missing");
-  file.layers = plan["layers"].dump(-1, ' ', false, json::error_handler_t::replace);
+  TERRACE_ASSIGN_OR_RETURN(file.prediction, read_prediction(plan, path));
+  file.layers = std::make_shared<const json>(std::move(plan["layers"]));
   return file;
 }
 
@@ -91,15 +94,15 @@ Result<legs::OwnerTable> owners_of(const PlanFile& plan, const gguf::File& file,
   input.nodes = plan.nodes;
   input.n_layers = n_layers;
   input.n_experts = n_experts;
-  auto owners = share_from_json(json::parse(plan.layers, nullptr, false), input);
+  auto owners = share_from_json(*plan.layers, input);
   return owners.ok() ? std::move(owners) : owners.error().in(plan.path.string());
 }
 
 ordered_json legs_json(const MemoryPlan& memory) {
-  auto legs = ordered_json::array();
+  auto list = ordered_json::array();
   for (const LegPlan& leg : memory.legs)
-    legs.push_back({{"name", leg.name},
-                    {"kind", leg.is_host ? "host" : "node"},
+    list.push_back({{"name", leg.name},
+                    {"kind", legs::name(leg.kind)},
                     {"experts", leg.experts},
                     {"slabs", leg.slabs},
                     {"slab_bytes", leg.slab_bytes},
@@ -112,7 +115,7 @@ ordered_json legs_json(const MemoryPlan& memory) {
                     {"offers_bytes", leg.offers},
                     {"fits", leg.fits()},
                     {"refusal", leg.refusal}});
-  return legs;
+  return list;
 }
 
 Status write_plan_file(const std::filesystem::path& path, const gguf::File& file, const legs::OwnerTable& owners,

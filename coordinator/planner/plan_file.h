@@ -3,7 +3,9 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "common/gguf/file.h"
 #include "coordinator/legs/owner_table.h"
 #include "coordinator/planner/memory_plan.h"
+#include "coordinator/planner/prediction_file.h"
 
 namespace terrace::planner {
 
@@ -19,10 +22,12 @@ struct PlanFile {
   std::string model;          // the file's name, for messages
   std::string header_sha256;  // manifest::header_hash(), hex
   std::vector<std::string> nodes;
-  std::string layers;  // JSON, not looked at yet
+  std::shared_ptr<const nlohmann::json> layers;  // not looked at yet
+  std::optional<StatedPrediction> prediction;    // nothing: the plan was made without --probe
 };
 
-// kNotFound, kIo; kInvalidArgument: no plan file, or one that contradicts itself; kUnsupported: a later version.
+// Read once: what a run does and what it is compared with are of the same bytes. kNotFound, kIo; kInvalidArgument: no
+// plan file, or one that contradicts itself; kUnsupported: a later version.
 Result<PlanFile> read_plan_file(const std::filesystem::path& path);
 // The owners that the plan gives to the experts of `file`. kRefused: it was made for another model file;
 // kInvalidArgument: an expert left out or given twice, a leg that is no node of the plan.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/gguf/text.h"
@@ -178,6 +177,7 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
     entry["experts_stay"] = stays_here(loss);
     entry["bytes_to_move"] = bytes_to_move(loss.heirs);
     entry["seconds_to_move"] = loss.move_seconds;
+    entry["seconds_to_move_beside_streams"] = loss.move_beside_seconds;
     entry["decode_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved);
     entry["prompt_moved"] = loss.heirs.empty() ? ordered_json() : rate_json(loss.moved_prompt);
     result["lost"].push_back(std::move(entry));
@@ -197,9 +197,7 @@ ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, 
   return result;
 }
 
-Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::path& plan_file) {
-  std::ifstream in(plan_file, std::ios::binary);
-  const json plan = json::parse(in, nullptr, false);
+Result<std::optional<StatedPrediction>> read_prediction(const json& plan, const std::filesystem::path& plan_file) {
   const auto bad = [&](const char* what) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: \"prediction\": {}; make the plan again: terrace plan --probe --out FILE",

@@ -45,7 +45,9 @@ nlohmann::ordered_json heirs_json(std::span<const Heir> heirs, FunctionRef<std::
 
 nlohmann::ordered_json prediction_json(const OutlookInput& input, const Outlook& outlook, const std::string& date);
 
-// Of a plan file; nothing where it was made without --probe. kInvalidArgument: it is no prediction of ours.
-Result<std::optional<StatedPrediction>> read_prediction(const std::filesystem::path& plan_file);
+// Of a plan file's JSON; nothing where it was made without --probe. kInvalidArgument, which names `plan_file`: it is no
+// prediction of ours.
+Result<std::optional<StatedPrediction>> read_prediction(const nlohmann::json& plan,
+                                                        const std::filesystem::path& plan_file);
 
 }  // namespace terrace::planner

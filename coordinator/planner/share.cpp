@@ -1,7 +1,6 @@
 #include "coordinator/planner/share.h"
 
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -9,10 +8,16 @@
 
 #include <fmt/core.h>
 
+#include "common/base/split_list.h"
+#include "common/base/text_file.h"
+#include "common/gguf/text.h"
+#include "common/json/read_json.h"
+
 namespace terrace::planner {
 namespace {
 
 constexpr std::uint16_t kNobody = 0xffff;
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of a share file
 
 Error bad(std::string text) { return Error(ErrorCode::kInvalidArgument, "share: " + std::move(text)); }
 
@@ -26,9 +31,9 @@ Result<std::uint16_t> find_leg(std::string_view name, const std::vector<std::str
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i] == name) return static_cast<std::uint16_t>(i);
   std::string known;
-  for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;
-  return bad(
-      fmt::format("\"{}\" is no leg of this run; the legs are {} (nodes are named as --node gives them)", name, known));
+  for (const std::string& n : names) known += (known.empty() ? "" : ", ") + gguf::escaped(n);
+  return bad(fmt::format("\"{}\" is no leg of this run; the legs are {} (nodes are named as --node gives them)",
+                         gguf::escaped(name), known));
 }
 
 std::optional<std::uint32_t> parse_id(std::string_view text) {
@@ -38,17 +43,9 @@ std::optional<std::uint32_t> parse_id(std::string_view text) {
   return id;
 }
 
-// The items between commas. One may be empty, behind a last comma for example: whoever reads it refuses it.
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> items;
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    items.push_back(list.substr(0, comma));
-    if (comma == std::string_view::npos) return items;
-    list.remove_prefix(comma + 1);
-    if (list.empty()) items.push_back(list);
-  }
-  return items;
+// Of nothing: no items.
+std::vector<std::string_view> items_of(std::string_view list) {
+  return list.empty() ? std::vector<std::string_view>() : split_list(list);
 }
 
 // One layer's owners while they are being filled in.
@@ -62,15 +59,17 @@ class LayerShares {
     const std::size_t dash = item.find('-');
     const auto first = parse_id(item.substr(0, dash));
     const auto last = dash == std::string_view::npos ? first : parse_id(item.substr(dash + 1));
-    if (!first || !last) return bad(fmt::format("\"{}\" is neither an expert id nor a range like 4-9", item));
-    if (*first > *last) return bad(fmt::format("the range {} runs backwards", item));
+    if (!first || !last)
+      return bad(fmt::format("\"{}\" is neither an expert id nor a range like 4-9", gguf::escaped(item)));
+    if (*first > *last) return bad(fmt::format("the range {} runs backwards", gguf::escaped(item)));
     if (*last >= owners_.size())
       return bad(fmt::format("expert {} is out of range; this model has experts 0-{}", *last, owners_.size() - 1));
     for (std::uint32_t expert = *first; expert <= *last; ++expert) {
-      if (owners_[expert] == leg) return bad(fmt::format("expert {} is given to {} twice", expert, names_[leg]));
+      if (owners_[expert] == leg)
+        return bad(fmt::format("expert {} is given to {} twice", expert, gguf::escaped(names_[leg])));
       if (owners_[expert] != kNobody)
-        return bad(
-            fmt::format("expert {} is given twice, to {} and to {}", expert, names_[owners_[expert]], names_[leg]));
+        return bad(fmt::format("expert {} is given twice, to {} and to {}", expert,
+                               gguf::escaped(names_[owners_[expert]]), gguf::escaped(names_[leg])));
       owners_[expert] = leg;
     }
     return {};
@@ -78,7 +77,7 @@ class LayerShares {
 
   // "0-3,8"
   Status give_list(std::string_view list, std::uint16_t leg) {
-    for (const std::string_view item : split(list)) TERRACE_RETURN_IF_ERROR(give(item, leg));
+    for (const std::string_view item : items_of(list)) TERRACE_RETURN_IF_ERROR(give(item, leg));
     return {};
   }
 
@@ -111,7 +110,7 @@ Result<std::vector<std::uint16_t>> read_layer(const nlohmann::json& entry, const
   LayerShares shares(input.n_experts, names);
   for (const auto& [name, list] : entry.items()) {
     TERRACE_ASSIGN_OR_RETURN(const std::uint16_t leg, find_leg(name, names));
-    if (!list.is_string()) return bad(fmt::format("the ids of {} are no string like \"0-15\"", name));
+    if (!list.is_string()) return bad(fmt::format("the ids of {} are no string like \"0-15\"", gguf::escaped(name)));
     TERRACE_RETURN_IF_ERROR(shares.give_list(list.get_ref<const std::string&>(), leg));
   }
   return std::move(shares).finish();
@@ -123,12 +122,14 @@ Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& in
   std::vector<std::string> names = leg_names(input);
   LayerShares shares(input.n_experts, names);
   std::optional<std::uint16_t> leg;
-  for (std::string_view item : split(spec)) {
+  for (std::string_view item : items_of(spec)) {
     if (const std::size_t equals = item.rfind('='); equals != std::string_view::npos) {
       TERRACE_ASSIGN_OR_RETURN(leg, find_leg(item.substr(0, equals), names));
       item = item.substr(equals + 1);
     }
-    if (!leg) return bad(fmt::format("\"{}\" stands before any leg; write LEG=IDS, for example host=0-15", item));
+    if (!leg)
+      return bad(
+          fmt::format("\"{}\" stands before any leg; write LEG=IDS, for example host=0-15", gguf::escaped(item)));
     TERRACE_RETURN_IF_ERROR(shares.give(item, *leg));
   }
   TERRACE_ASSIGN_OR_RETURN(std::vector<std::uint16_t> owners, std::move(shares).finish());
@@ -136,17 +137,17 @@ Result<legs::OwnerTable> parse_share(std::string_view spec, const ShareInput& in
 }
 
 Result<legs::OwnerTable> read_share_file(const std::filesystem::path& file, const ShareInput& input) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored))  // a stream opens it, and throws when it is read
-    return Error(ErrorCode::kInvalidArgument, fmt::format("share file {}: is a directory", file.string()));
-  std::ifstream in(file);
-  if (!in) return Error(ErrorCode::kNotFound, fmt::format("share file {}: cannot be opened", file.string()));
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object() || !json.contains("layers") || !json["layers"].is_array())
+  const auto text = read_text_file(file, kMostBytes);
+  if (!text.ok()) return text.error().in("share file");
+  const auto read = read_json<nlohmann::json>(*text);
+  if (!read.ok()) return bad(read.error().text()).in(file.string());
+  const nlohmann::json& json = *read;
+  if (!json.is_object() || !json.contains("layers") || !json["layers"].is_array())
     return bad("the file is no JSON object with an array \"layers\"").in(file.string());
   for (const auto& [key, value] : json.items())
     if (key != "layers")
-      return bad(fmt::format("unknown key \"{}\"; the file has \"layers\" alone", key)).in(file.string());
+      return bad(fmt::format("unknown key \"{}\"; the file has \"layers\" alone", gguf::escaped(key)))
+          .in(file.string());
   auto owners = share_from_json(json["layers"], input);
   return owners.ok() ? std::move(owners) : owners.error().in(file.string());
 }

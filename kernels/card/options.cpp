@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/base/program_options.h"
+#include "common/base/split_list.h"
 
 namespace terrace::kernels {
 namespace {
@@ -13,26 +14,17 @@ namespace {
 constexpr OptionRange kCardNumbers{0, 255};
 constexpr OptionRange kVramSizes{kLeastVram, kMostRam};
 
-// "0,1" and "2": 0, 1, 2.
-std::vector<std::string> split(const std::vector<std::string>& texts) {
-  std::vector<std::string> items;
-  for (const std::string& text : texts)
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', begin), text.size());
-      items.push_back(text.substr(begin, comma - begin));
-      begin = comma + 1;
-    }
-  return items;
-}
-
+// Of "0,1" and "2": 0, 1, 2.
 template <class T>
 Result<std::vector<T>> read_list(std::string_view flag, const std::vector<std::string>& texts, OptionRange range) {
   std::vector<T> values;
-  for (const std::string& text : split(texts)) {
-    T value{};
-    const Status set = set_target(&value, range, {text});
-    if (!set.ok()) return Error(set.error().code(), fmt::format("{}: {}", flag, set.error().text()));
-    values.push_back(value);
+  for (const std::string& text : texts) {
+    for (const std::string_view item : split_list(text)) {
+      T value{};
+      const Status set = set_target(&value, range, {std::string(item)});
+      if (!set.ok()) return Error(set.error().code(), fmt::format("{}: {}", flag, set.error().text()));
+      values.push_back(value);
+    }
   }
   return values;
 }

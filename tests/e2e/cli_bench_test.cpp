@@ -308,6 +308,8 @@ TEST(Bench, LegsAlone_WithNothingToCompare_IsRefusedBeforeTheTests) {
   EXPECT_EQ(count(one_leg.err, "tg2 at depth 0"), 0u) << "a test ran: " << one_leg.err;
   EXPECT_EQ(run_terrace(bench({"-p", "4", "-n", "0", "--legs-alone"}), 2).err,
             "terrace: --legs-alone replays the tokens of --n-gen, which is 0; say how many tokens to generate\n");
+  EXPECT_EQ(run_terrace(bench({"-p", "4", "-n", "0", "--streams", "4"}), 2).err,
+            "terrace: --streams decodes the tokens of --n-gen, which is 0; say how many tokens to generate\n");
 }
 
 TEST(Bench, APartThatFails_LeavesTheRowsBeforeIt) {

@@ -150,7 +150,19 @@ TEST_F(PlanProbe, Survive_RefusesWithNumbersAndWritesNoFile) {
   EXPECT_FALSE(std::filesystem::exists(file_));
   const Outcome kept = run_terrace(
       with_model("plan", {"--node", node.address(), "--probe", "--survive", "1", "--min-decode", "0", "--json"}));
-  expect_prediction(ordered_json::parse(kept.out)["prediction"], {"host", node.address()});
+  const ordered_json said = ordered_json::parse(kept.out);
+  expect_prediction(said["prediction"], {"host", node.address()});
+  EXPECT_EQ(said["worst_loss"]["nodes"], ordered_json::array({node.address()}));
+  EXPECT_EQ(said["worst_loss"]["sets_tried"], 1);
+}
+
+TEST_F(PlanProbe, Survive_MoreNodesThanThereAre_IsRefusedBeforeAnythingIsMeasured) {
+  const Outcome alone = run_terrace(with_model("plan", {"--probe", "--survive", "1"}), 2);
+  EXPECT_THAT(alone.err, HasSubstr("--survive 1: the plan has no node to lose"));
+  NodeProcess node({"--threads", "1"});
+  const Outcome two = run_terrace(with_model("plan", {"--node", node.address(), "--probe", "--survive", "2"}), 2);
+  EXPECT_THAT(two.err, HasSubstr("--survive 2: the plan has 1 node; give no more"));
+  EXPECT_EQ(two.out, "");
 }
 
 TEST_F(PlanProbe, AProbeThatIsKilled_LeavesNothingOnTheNode) {

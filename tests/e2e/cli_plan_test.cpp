@@ -49,7 +49,7 @@ TEST_F(Plan, NeedsOfANode_AreWhatItThenReserves) {
        {Arguments{"--node", a}, Arguments{"--node", a, "--batch", "7"}, Arguments{"--node", a, "--share", a + "=0-15"},
         Arguments{"--node", a, "--share", "host=0-9,11-15," + a + "=10", "--batch", "300"}}) {
     const json planned = plan(flags), legs = planned["legs"];
-    expect_documented(planned, {"`plan --json`"});
+    expect_documented(planned, {"`plan --json`"}, {"worst_loss"});
     ASSERT_EQ(legs.size(), 2u);
     for (const json& leg : legs) expect_documented(leg, {"A leg's memory"});
     EXPECT_EQ(legs[1]["name"], a);

@@ -73,6 +73,10 @@ TEST_F(TemplateCommand, Errors_NameFileLineAndWhatIsWrong) {
   write_file(dir_ / "in.json", "{\"a\": }");
   says(run_terrace({"template", "--input", (dir_ / "in.json").string()}, 2), "in.json: no JSON: byte 7");
   says(run_terrace({"template"}, 2), "--input");
+  const std::string deep(1'000'000, '[');
+  write_file(dir_ / "in.json", "{\"a\":" + deep + std::string(deep.size(), ']') + ",\"b\":1,\"c\":2}");
+  says(run_terrace({"template", "--input", (dir_ / "in.json").string()}, 2),
+       "in.json: the JSON is nested deeper than 201 levels");
   says(run_terrace({"template", "--input", (dir_ / "none.json").string()}, 1), "none.json: cannot be opened");
 }
 

@@ -1,4 +1,5 @@
-// Authenticates the connections of any transport, and seals their frames where a cipher was agreed on (docs/wire.md 12).
+// Authenticates the connections of any transport, and seals their frames where a cipher was agreed on
+// (docs/wire.md 12).
 //
 // Both ends prove that they hold the session's key before a frame of the layers above moves (handshake.h). With a
 // cipher every later frame is encrypted and bound to its header, its place in the stream, its direction, lane and

@@ -7,10 +7,10 @@
 #include <deque>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "common/json/read_json.h"
 #include "coordinator/sampler/grammar/grammar.h"
 #include "coordinator/sampler/grammar/schema.h"
 
@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxSchemas = 20'000;
-constexpr int kMaxJsonDepth = 256;
+constexpr std::size_t kMaxJsonDepth = 256;
 
 // A name as a step of a JSON pointer (RFC 6901).
 std::string pointer_step(std::string_view name) {
@@ -37,25 +37,10 @@ std::string pointer_step(std::string_view name) {
 }
 
 Result<Json> parse_json(std::string_view text) {
-  std::string problem;
-  std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto look = [&](int depth, nlohmann::detail::parse_event_t event, Json& parsed) {
-    using Event = nlohmann::detail::parse_event_t;
-    if (depth > kMaxJsonDepth && problem.empty()) problem = fmt::format("it is nested deeper than {}", kMaxJsonDepth);
-    if (event == Event::object_start) names.emplace_back();
-    if (event == Event::object_end && !names.empty()) names.pop_back();
-    if (event == Event::key && problem.empty() && !names.empty() &&
-        !names.back().insert(parsed.get<std::string>()).second)
-      problem = fmt::format("an object has two members named \"{}\"", parsed.get<std::string>());
-    return problem.empty();
-  };
-  try {
-    Json json = Json::parse(text, look);
-    if (!problem.empty()) return invalid("", problem);
-    return json;
-  } catch (const nlohmann::json::exception& e) {
-    return invalid("", problem.empty() ? fmt::format("it is not JSON: {}", e.what()) : problem);
-  }
+  JsonFault fault;
+  auto json = read_json<Json>(text, {.depth = kMaxJsonDepth, .keys = kMaxSchemas}, &fault);
+  if (json.ok()) return json;
+  return invalid("", fault.is_json ? fault.why : fmt::format("it is not JSON: {}", fault.why));
 }
 
 std::uint8_t type_bit(const Json& value) {

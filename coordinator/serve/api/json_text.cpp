@@ -5,54 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "common/base/suggestion.h"
+#include "common/json/read_json.h"
 
 namespace terrace::serve::api {
 namespace {
-
-// Ends a parse from within the library's callback; never leaves this file.
-struct BadBody {
-  std::string why;
-};
-
-// Watches a parse: nlohmann's parser bounds neither depth nor the number of values, and lets the last of equal keys
-// win.
-class Guard {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (++n_values_ > kMaxJsonValues) throw BadBody{fmt::format("has more than {} values", kMaxJsonValues)};
-    if (event == Event::object_start || event == Event::array_start) {
-      if (static_cast<std::size_t>(depth) >= kMaxJsonDepth)
-        throw BadBody{fmt::format("is nested deeper than {} levels", kMaxJsonDepth)};
-      if (event == Event::object_start) keys_.emplace_back();
-    } else if (event == Event::object_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (depth == 1) field_ = key;
-      if (keys_.back().size() == kMaxJsonKeys)
-        throw BadBody{fmt::format("has more than {} keys in one object", kMaxJsonKeys)};
-      if (!keys_.back().insert(key).second) throw BadBody{fmt::format("key \"{}\" stands twice in one object", key)};
-    }
-    return true;
-  }
-  const std::string& field() const { return field_; }
-
- private:
-  std::size_t n_values_ = 0;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
-  std::string field_;
-};
-
-// nlohmann's sentence without its own number in brackets.
-std::string plain(const nlohmann::json::exception& error) {
-  const std::string_view text = error.what();
-  const std::size_t end = text.find("] ");
-  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
-}
 
 std::string quoted_keys(std::initializer_list<std::string_view> names) {
   std::string list;
@@ -64,21 +22,15 @@ std::string quoted_keys(std::initializer_list<std::string_view> names) {
 
 ParsedBody parse_body(std::string_view body) {
   ParsedBody parsed;
-  Guard guard;
-  try {
-    auto value =
-        Json::parse(body, [&](int depth, Json::parse_event_t event, Json& item) { return guard(depth, event, item); });
-    if (value.is_object()) {
-      parsed.object = std::make_shared<const Json>(std::move(value));
-      return parsed;
-    }
-    parsed.error = fmt::format("the body must be a JSON object; found {}", shown(value));
-  } catch (const BadBody& bad) {
-    parsed.field = guard.field();
-    parsed.error = bad.why;
-  } catch (const nlohmann::json::exception& error) {
-    parsed.field = guard.field();
-    parsed.error = fmt::format("the body is no JSON: {}", plain(error));
+  JsonFault fault;
+  auto value = read_json<Json>(body, {kMaxJsonDepth, kMaxJsonValues, kMaxJsonKeys}, &fault);
+  if (!value.ok()) {
+    parsed.field = fault.field;
+    parsed.error = fault.is_json ? fault.why : fmt::format("the body is no JSON: {}", fault.why);
+  } else if (!value->is_object()) {
+    parsed.error = fmt::format("the body must be a JSON object; found {}", shown(*value));
+  } else {
+    parsed.object = std::make_shared<const Json>(std::move(*value));
   }
   return parsed;
 }

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "common/base/text_file.h"
 #include "common/security/constant_time.h"
 
 namespace terrace::serve::http {
@@ -29,26 +27,19 @@ security::Sha256 digest(std::string_view key) { return security::sha256(std::as_
 }  // namespace
 
 Result<ApiKeys> ApiKeys::from_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    const int reason = errno;
-    return Error(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                 fmt::format("{}: {}; it should hold one API key a line", file.string(), std::strerror(reason)));
-  }
+  const auto text = read_text_file(file, kMaxFileBytes);
+  if (!text.ok()) return Error(text.error().code(), text.error().text() + "; it should hold one API key a line");
   ApiKeys keys;
-  std::string line;
-  std::size_t bytes = 0;
-  for (std::size_t number = 1; std::getline(in, line); ++number) {
-    bytes += line.size() + 1;
-    if (bytes > kMaxFileBytes)
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{}: more than 1 MiB is no file of API keys", file.string()));
-    const std::string_view key = trimmed(line);
+  std::size_t number = 0;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view key = trimmed(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    ++number;
     if (key.empty() || key.starts_with('#')) continue;
     const Status added = keys.add(key);
     if (!added.ok()) return added.error().in(fmt::format("{}: line {}", file.string(), number));
   }
-  if (in.bad()) return Error(ErrorCode::kIo, fmt::format("{}: could not be read to its end", file.string()));
   if (keys.empty())
     return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no API key in it; one a line", file.string()));
   return keys;

@@ -276,18 +276,19 @@ Result<Scheduler::SlotFileResult> ThreadedScheduler::save_slot(std::uint32_t slo
   const std::lock_guard lock(file_mutex_);
   TERRACE_ASSIGN_OR_RETURN(const Sequence sequence, between_steps([&] { return batcher_.snapshot(slot); }));
   const kv::Cache& cache = parts_.trunk.cache();
-  const auto written = write_slot_file(file, identity(), sequence.tokens,
-                                       [&](std::size_t i) { return cache.stored(sequence.stream, i); });
-  const bool certain = between_steps([&] { return batcher_.close_snapshot(sequence); });
-  if (!written.ok()) return written.error();
-  if (!certain) {
-    std::error_code ignored;
-    std::filesystem::remove(file, ignored);
+  bool is_open = true;
+  const auto close = [&]() -> Status {
+    is_open = false;
+    if (between_steps([&] { return batcher_.close_snapshot(sequence); })) return {};
     return Error(ErrorCode::kUncertain,
                  fmt::format("slot {}: a node that had a part in its tokens was found to compute wrong while they were "
                              "saved; save it again",
                              slot));
-  }
+  };
+  const auto written = write_slot_file(
+      file, identity(), sequence.tokens, [&](std::size_t i) { return cache.stored(sequence.stream, i); }, close);
+  if (is_open) (void)close();  // nothing was replaced, certain or not
+  if (!written.ok()) return written.error();
   return SlotFileResult{static_cast<std::uint32_t>(sequence.tokens.size()), *written, ms_between(begin, Clock::now())};
 }
 

@@ -74,7 +74,8 @@ Header header_of(const SlotFileIdentity& identity) {
 
 Result<std::uint64_t> write_slot_file(const std::filesystem::path& file, const SlotFileIdentity& identity,
                                       std::span<const std::int32_t> tokens,
-                                      FunctionRef<std::span<const std::byte>(std::size_t)> block) {
+                                      FunctionRef<std::span<const std::byte>(std::size_t)> block,
+                                      FunctionRef<Status()> before_replacing) {
   TERRACE_ASSIGN_OR_RETURN(gguf::OutputFile out, gguf::OutputFile::create(file));
   Hash hash;
   const auto write = [&](std::span<const std::byte> bytes) {
@@ -98,6 +99,7 @@ Result<std::uint64_t> write_slot_file(const std::filesystem::path& file, const S
   }
   TERRACE_RETURN_IF_ERROR(out.write(bytes_of(hash.value())));
   const std::uint64_t bytes = out.offset();
+  TERRACE_RETURN_IF_ERROR(before_replacing());
   TERRACE_RETURN_IF_ERROR(out.commit());
   return bytes;
 }
@@ -160,7 +162,7 @@ Result<SlotFile> SlotFile::open(const std::filesystem::path& path, const SlotFil
   ours.n_tokens = header.n_tokens;
   if (model != identity.model || std::memcmp(&ours, &header, sizeof header) != 0)
     return reader.error(ErrorCode::kRefused,
-                        "it was saved with another model or another --kv-type; restore it where it was saved");
+                        "it was saved with another model or another --kv; restore it where it was saved");
   if (header.n_tokens > context)
     return reader.error(ErrorCode::kContextFull,
                         fmt::format("holds {} tokens and the context {}; raise --ctx-size", header.n_tokens, context));

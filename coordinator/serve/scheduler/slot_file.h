@@ -22,10 +22,12 @@ struct SlotFileIdentity {
 };
 
 // Replaces the file in one piece. block(i): the stream's i-th block; what lies beyond the tokens is written as zeros.
-// The bytes written, or kIo, kInvalidArgument (the name of no regular file).
+// before_replacing: called once, behind the last block; its error leaves what had the name as it was, and is the
+// result. The bytes written, or kIo, kInvalidArgument (the name of no regular file).
 Result<std::uint64_t> write_slot_file(const std::filesystem::path& file, const SlotFileIdentity& identity,
                                       std::span<const std::int32_t> tokens,
-                                      FunctionRef<std::span<const std::byte>(std::size_t)> block);
+                                      FunctionRef<std::span<const std::byte>(std::size_t)> block,
+                                      FunctionRef<Status()> before_replacing);
 
 // A file that is being read: what it says of itself is checked before anything is made for it.
 class SlotFile {

@@ -293,7 +293,11 @@ TEST_F(Options, BrokenOrMissingFile_IsNamed) {
   EXPECT_THAT(missing.error().text(), HasSubstr("none.toml"));
   const auto directory = parse({"--config", dir_.string()});
   ASSERT_FALSE(directory.ok());
-  EXPECT_EQ(directory.error().code(), ErrorCode::kIo);
+  EXPECT_EQ(directory.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(directory.error().text(), HasSubstr("is a directory"));
+  const auto unreadable = parse({"--config", "/proc/self/mem"});  // opens, and nothing is mapped at address 0
+  ASSERT_FALSE(unreadable.ok()) << "it is no empty configuration";
+  EXPECT_EQ(unreadable.error().code(), ErrorCode::kIo);
 }
 
 TEST_F(Options, RequiredAndMissing_IsNamed) {

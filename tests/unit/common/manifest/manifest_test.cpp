@@ -1,5 +1,6 @@
 #include "common/manifest/manifest.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -281,6 +282,31 @@ class ManifestCache : public ::testing::Test {
   std::filesystem::path cache_file() const { return std::filesystem::directory_iterator(dir_ / "cache")->path(); }
   test::TempDir dir_;
 };
+
+// Whatever names weights by it: another second shard, and an error where one cannot be looked at.
+TEST(ModelIdentity, AnyShardReplaced_IsAnotherModel) {
+  const test::TempDir dir;
+  const auto shard = [&](int number) { return dir / fmt::format("m-{:05}-of-00002.gguf", number); };
+  const auto write = [&](int number, std::byte value) {
+    auto writer = gguf::Writer::create(shard(number)).value();
+    if (number == 1) writer.add_string("general.architecture", "qwen3moe");
+    writer.add_u16("split.no", static_cast<std::uint16_t>(number - 1));
+    writer.add_u16("split.count", 2);
+    writer.add_i32("split.tensors.count", 2);
+    writer.add_tensor(number == 1 ? "a" : "b", TensorType::kF32, Shape{8});
+    ASSERT_TRUE(writer.write(std::vector<std::byte>(32, value)).ok());
+    ASSERT_TRUE(writer.finish().ok());
+  };
+  write(1, std::byte{1});
+  write(2, std::byte{1});
+  const auto first = identity(open(shard(1)));
+  ASSERT_TRUE(first.ok()) << first.error().text();
+  EXPECT_EQ(identity(open(shard(1))).value(), *first);
+  const auto changed = std::filesystem::last_write_time(shard(2));
+  write(2, std::byte{2});
+  std::filesystem::last_write_time(shard(2), changed);
+  EXPECT_NE(identity(open(shard(1))).value(), *first) << "of the same size and time";
+}
 
 TEST_F(ManifestCache, SecondLoad_ComesFromTheCache) {
   const auto first = load_model();

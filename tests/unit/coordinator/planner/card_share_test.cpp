@@ -99,7 +99,7 @@ TEST(CardShare, APlanShowsTheCard_AndItsPinnedMemoryOnTheHost) {
   ASSERT_EQ(p.legs.size(), 2u);
   EXPECT_TRUE(p.fits());
   EXPECT_EQ(p.legs[1].name, "card0");
-  EXPECT_TRUE(p.legs[1].is_card);
+  EXPECT_EQ(p.legs[1].kind, legs::LegKind::kCard);
   EXPECT_EQ(p.legs[1].experts, "0-1");
   EXPECT_EQ(p.legs[1].slab_bytes, 2 * (slab(0) + slab(1) + slab(2)));
   EXPECT_EQ(p.legs[1].scratch_bytes, 1000u);
@@ -143,7 +143,7 @@ TEST(CardShare, APlanShowsEachCard_AndTheirPinnedMemoryOnTheHost) {
   EXPECT_EQ(p.legs[1].experts, "0-1");
   EXPECT_EQ(p.legs[1].slab_bytes, 2 * an_expert);
   EXPECT_EQ(p.legs[2].name, "card1");
-  EXPECT_TRUE(p.legs[2].is_card);
+  EXPECT_EQ(p.legs[2].kind, legs::LegKind::kCard);
   EXPECT_EQ(p.legs[2].experts, "2");
   EXPECT_EQ(p.legs[2].offers, second.facts().budget_bytes);
   EXPECT_EQ(p.legs[0].scratch_bytes, inputs[0].staging_bytes + inputs[1].staging_bytes);

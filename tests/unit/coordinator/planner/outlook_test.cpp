@@ -1,15 +1,13 @@
 // Which nodes pay, and what is left when they are lost; predictions as JSON and back.
 #include "coordinator/planner/outlook.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/planner/prediction_file.h"
-#include "tests/unit/common/temp_dir.h"
 
 namespace terrace::planner {
 namespace outlook_test {
@@ -65,6 +63,7 @@ TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved
   const Loss& a = outlook.losses[0];
   ASSERT_EQ(a.heirs.size(), 1u);
   EXPECT_NEAR(a.move_seconds, 2, 1e-9);
+  EXPECT_NEAR(a.move_beside_seconds, 6, 1e-9) << "a quarter of the link would take 8 s; no more than 4 s are lost so";
   EXPECT_NEAR(a.moved.tokens_per_second, 1 / 3e-3, 1e-6);    // 3 and 3
   EXPECT_NEAR(a.settled.tokens_per_second, 1 / 4e-3, 1e-6);  // 4 and 2
   EXPECT_TRUE(outlook.losses[1].heirs.empty());
@@ -72,9 +71,22 @@ TEST_F(OutlookTest, LostNodeWithHeirs_IsAsFastAsTheNewShareOnceItsBytesHaveMoved
   EXPECT_EQ(json["lost"][0]["heirs"][0]["node"], "b:1");
   EXPECT_EQ(json["lost"][0]["bytes_to_move"], 1000);
   EXPECT_EQ(json["lost"][0]["seconds_to_move"], 2);
+  EXPECT_NEAR(json["lost"][0]["seconds_to_move_beside_streams"].get<double>(), 6, 1e-9);
   EXPECT_NEAR(json["lost"][0]["decode_moved"]["tokens_per_second"].get<double>(), 1 / 3e-3, 1e-6);
   EXPECT_TRUE(json["lost"][1]["decode_moved"].is_null());
   EXPECT_FALSE(json["lost"][0]["experts_stay"].get<bool>()) << "3 and 3 is faster";
+}
+
+TEST_F(OutlookTest, MovingBesideStreams_TakesFourTimesAsLongUpToFourSecondsMore) {
+  const auto seconds = [&](std::uint64_t bytes) {
+    measured_.legs[2].weights_per_second = 1000;
+    OutlookInput asked = input();
+    asked.inherited = {{{{2, 1, bytes}}, {{2, 1, 3}}}, {{}, {{2, 2, 2}}}};
+    return make_outlook(asked).losses[0].move_beside_seconds;
+  };
+  EXPECT_NEAR(seconds(1000), 4, 1e-9);
+  EXPECT_NEAR(seconds(2000), 6, 1e-9);
+  EXPECT_NEAR(seconds(100'000), 125, 1e-9) << "never more than four fifths of the link";
 }
 
 TEST_F(OutlookTest, HeirThatIsSlowerThanTheHost_TakesNothingOverUnlessTheHostHasNoRoom) {
@@ -121,26 +133,64 @@ TEST_F(OutlookTest, ANodeLost_FromTheFileThenFromMemory) {
 }
 
 TEST_F(OutlookTest, WorstOfTwoLosses_IsBoth) {
-  const Loss worst = worst_loss(input(), 2);
-  EXPECT_EQ(worst.legs, (std::vector<std::size_t>{1, 2}));
-  EXPECT_NEAR(worst.decode.tokens_per_second, 1 / 10e-3, 1e-6);
-  EXPECT_EQ(worst_loss(input(), 7).legs.size(), 2u) << "there are no more";
+  const WorstLoss worst = worst_loss(input(), 2);
+  EXPECT_EQ(worst.loss.legs, (std::vector<std::size_t>{1, 2}));
+  EXPECT_NEAR(worst.loss.decode.tokens_per_second, 1 / 10e-3, 1e-6);
+  EXPECT_TRUE(worst.tried_all());
+  EXPECT_EQ(tried_text(worst), "");
+}
+
+// Of 32 nodes there are 601,080,390 sets of 16: some are tried, the worst of them is told, and that there are others.
+TEST_F(OutlookTest, MoreSetsThanCanBeTried_TheNodesWithMostAndWhatIsSlower) {
+  model_.n_experts = 6 * 33;
+  model_.owned_of_layer = {std::vector<std::uint32_t>(33, 6)};
+  measured_.legs.resize(1);
+  for (std::size_t i = 1; i < 33; ++i) {
+    LegMeasurement leg = measured_.legs.front();
+    leg.name = fmt::format("box{}:9000", i);
+    leg.is_host = false;
+    leg.machine = i + 1;
+    measured_.legs.push_back(leg);
+  }
+  room_.assign(33, 0);
+  for (const std::size_t leg : {3, 20, 32}) model_.owned_of_layer[0][leg] = 9;
+  model_.n_experts += 9;
+  const WorstLoss worst = worst_loss(input(), 16);
+  EXPECT_DOUBLE_EQ(worst.n_sets, 601'080'390);
+  EXPECT_LE(worst.n_tried, kMostLossSets);
+  EXPECT_FALSE(worst.tried_all());
+  EXPECT_EQ(worst.loss.legs.size(), 16u);
+  for (const std::size_t leg : {3, 20, 32}) EXPECT_THAT(worst.loss.legs, ::testing::Contains(leg));
+  EXPECT_THAT(tried_text(worst), HasSubstr("tried of the 6.0108e+08 sets of 16 nodes"));
+  const Status refused = check_survives(input(), make_outlook(input()), worst, 1e9);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().text(), HasSubstr("another may be slower"));
+}
+
+// What is tried where not all can be: here the few sets that all are.
+TEST_F(OutlookTest, SearchThatMayNotTryAll_FindsTheSlowestOfThese) {
+  model_.owned_of_layer = {{1, 4, 1}};
+  EXPECT_EQ(worst_loss(input(), 1, 1).loss.legs, (std::vector<std::size_t>{1}));
+  model_.owned_of_layer = {{2, 2, 2}};
+  measured_.legs[1].round_trip = 50e-3;  // the node with as many experts whose loss makes decoding faster
+  EXPECT_EQ(worst_loss(input(), 1, 1).n_tried, 1u);
+  EXPECT_EQ(worst_loss(input(), 1).loss.legs, (std::vector<std::size_t>{2}));
 }
 
 TEST_F(OutlookTest, WorstOfOne_IsTheNodeWithMost) {
   model_.owned_of_layer = {{1, 4, 1}};
-  EXPECT_EQ(worst_loss(input(), 1).legs, (std::vector<std::size_t>{1}));
+  EXPECT_EQ(worst_loss(input(), 1).loss.legs, (std::vector<std::size_t>{1}));
 }
 
 TEST_F(OutlookTest, Survive_RefusesWithTheNumbers) {
   const Outlook outlook = make_outlook(input());
-  EXPECT_TRUE(check_survives(input(), outlook, 1, 166).ok());
-  const Status refused = check_survives(input(), outlook, 1, 167);
+  EXPECT_TRUE(check_survives(input(), outlook, worst_loss(input(), 1), 166).ok());
+  const Status refused = check_survives(input(), outlook, worst_loss(input(), 1), 167);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kRefused);
   for (const char* part : {"166.67", "167.00", "500.00", "250.00 once", "--min-decode"})
     EXPECT_THAT(refused.error().text(), HasSubstr(part));
-  EXPECT_THAT(check_survives(input(), outlook, 2, 1e6).error().text(), HasSubstr("a:1 and b:1"));
+  EXPECT_THAT(check_survives(input(), outlook, worst_loss(input(), 2), 1e6).error().text(), HasSubstr("a:1 and b:1"));
 }
 
 class PredictionFile : public OutlookTest {
@@ -149,10 +199,7 @@ class PredictionFile : public OutlookTest {
     return prediction_json(input(), make_outlook(input()), "2026-03-14T15:09:26Z");
   }
   Result<std::optional<StatedPrediction>> read(const nlohmann::ordered_json& plan) const {
-    const test::TempDir dir;
-    const std::filesystem::path path = dir / "prediction-plan.json";
-    std::ofstream(path) << plan.dump();
-    return read_prediction(path);
+    return read_prediction(nlohmann::json::parse(plan.dump()), "prediction-plan.json");
   }
 };
 

@@ -17,6 +17,7 @@ using terrace::test::read_file;
 using terrace::test::TempDir;
 using terrace::test::write_file;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint32_t kLayers = 6, kExperts = 32;  // the demo model's
 
@@ -108,6 +109,55 @@ TEST_F(PlanFileTest, AnythingElse_IsNoPlanFile) {
   EXPECT_THAT(refused([](json& plan) { plan["nodes"].push_back("host"); }), HasSubstr("node host"));
   EXPECT_THAT(refused([](json& plan) { plan["nodes"].push_back("box1:9000"); }),
               HasSubstr("node box1:9000 is given twice"));
+}
+
+TEST_F(PlanFileTest, EachLeg_IsOfTheKindThatItIs) {
+  MemoryPlan memory;
+  for (const legs::LegKind kind : {legs::LegKind::kHost, legs::LegKind::kNode, legs::LegKind::kCard}) {
+    memory.legs.emplace_back().kind = kind;
+    EXPECT_EQ(legs_json(memory).back()["kind"], legs::name(kind));
+  }
+}
+
+// What was read is copied and looked through by recursion: a text nested a million deep would end the process.
+TEST_F(PlanFileTest, NestedAMillionDeep_IsNoPlanFile) {
+  write("host=0-15,box1:9000=16-31");
+  const json plan = content();
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const char* key : {"model", "nodes", "layers", "prediction"}) {
+    json changed = plan;
+    changed[key] = "HERE";
+    std::string text = changed.dump();
+    write_file(path_, text.replace(text.find("\"HERE\""), 6, deep));
+    const auto read = read_plan_file(path_);
+    ASSERT_FALSE(read.ok()) << key;
+    EXPECT_THAT(read.error().text(), HasSubstr("plan.json: no plan file: the JSON is nested deeper than 100 levels"));
+  }
+}
+
+TEST_F(PlanFileTest, TextOfTheFile_ReachesNoTerminalRaw) {
+  const std::string red = "\x1b[31m";
+  const std::vector<std::string> said = {
+      refused([&](json& plan) { plan["nodes"][0] = red; }),
+      refused([&](json& plan) { plan["nodes"].push_back(red + ":9000"); }),
+      refused([&](json& plan) { plan["layers"][0][red] = "0-15"; }),
+      refused([&](json& plan) { plan["layers"][0]["host"] = red; }),
+      refused([&](json& plan) { plan["layers"][0]["host"] = "0-1" + red; }),
+      refused([&](json& plan) { plan["layers"][0][red] = 3; }),
+      refused([&](json& plan) {
+        plan["model"] = {{"file", red}, {"header_sha256", red}};
+      }),
+  };
+  for (const std::string& text : said) {
+    EXPECT_THAT(text, HasSubstr("\\x1b[31m"));
+    EXPECT_THAT(text, Not(HasSubstr(red)));
+  }
+}
+
+TEST_F(PlanFileTest, FileThatCannotBeRead_IsSaidSo) {
+  const auto read = read_plan_file("/proc/self/mem");  // opens, and nothing is mapped at address 0
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code(), ErrorCode::kIo) << read.error().text();
 }
 
 }  // namespace plan_file_test

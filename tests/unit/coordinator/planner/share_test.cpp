@@ -101,10 +101,11 @@ TEST_F(ShareFile, EntryPerLayer_DiffersByLayer) {
 }
 
 TEST_F(ShareFile, BadFiles_NameFileAndPlace) {
+  const std::string deep = "{\"layers\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
   const struct {
     const char* text;
     const char* says;
-  } cases[] = {{"{", "no JSON object"},
+  } cases[] = {{"{", "share: no JSON: byte 2"},
                {"[]", "no JSON object"},
                {R"({"layers":[]})", "has 0 entries"},
                {R"({"layers":[{"host":"0-15"},{"host":"0-15"},{"host":"0-15"}]})", "needs 1, or 2"},
@@ -112,7 +113,10 @@ TEST_F(ShareFile, BadFiles_NameFileAndPlace) {
                {R"({"layers":[{"host":15}]})", "no string"},
                {R"({"layers":[7]})", "no object"},
                {R"({"layers":[{"host":"0-15,"}]})", "\"\" is neither an expert id"},
-               {R"({"layers":[{"host":"0-15"}],"layer":[]})", "unknown key \"layer\""}};
+               {R"({"layers":[{"host":"0-15"}],"layer":[]})", "unknown key \"layer\""},
+               {R"({"layers":[{"host":"0-7","host":"8-15"}]})", "key \"host\" stands twice"},
+               {R"({"layers":[{"\u001b[31m":"0-15"}]})", "\"\\x1b[31m\" is no leg of this run"},
+               {deep.c_str(), "nested deeper than 100 levels"}};
   for (const auto& c : cases) {
     const std::string path = write(c.text);
     const auto table = share_from_flag(path, input());

@@ -78,7 +78,7 @@ TEST(JsonSchema, WhatCannotBeHeld_IsRefusedByNameAndPlace) {
       {"{", ErrorCode::kInvalidArgument, "schema: it is not JSON"},
       {"[]", ErrorCode::kInvalidArgument, "schema: a schema is an object, true or false"},
       {"1", ErrorCode::kInvalidArgument, "a schema is an object, true or false"},
-      {R"({"type": "string", "type": "null"})", ErrorCode::kInvalidArgument, "two members named \"type\""},
+      {R"({"type": "string", "type": "null"})", ErrorCode::kInvalidArgument, "key \"type\" stands twice in one object"},
       {R"({"properties": {"a": {"type": "text"}}})", ErrorCode::kInvalidArgument,
        "/properties/a/type: it must be null, boolean"},
       {R"({"type": []})", ErrorCode::kInvalidArgument, "/type: the list of types is empty"},

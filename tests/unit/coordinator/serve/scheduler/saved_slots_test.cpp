@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "coordinator/serve/scheduler/slot_file.h"
 #include "tests/unit/coordinator/serve/scheduler/scheduler_fixture.h"
 
 namespace terrace::serve {
@@ -92,6 +93,23 @@ TEST_F(SavedSlots, DamagedFile_IsRefusedAndTheSlotKeepsWhatItHad) {
   const auto heard = ask(*scheduler, request);
   expect_alone(*heard, request);
   EXPECT_EQ(heard->timings().cache_n, 39u);
+}
+
+// A node that had a part in the tokens is found wrong while they are written: what was saved before is still good.
+TEST_F(SavedSlots, SaveThatProvesUncertain_LeavesWhatHadTheNameAsItWas) {
+  const kv::CacheShape shape = model_.parts().trunk.cache().shape();
+  const SlotFileIdentity identity{"a model", shape};
+  const std::vector<std::byte> block(shape.block_bytes());
+  const auto save = [&](const std::vector<std::int32_t>& tokens, const Status& verdict) {
+    return write_slot_file(
+        file("kept"), identity, tokens, [&](std::size_t) { return std::span<const std::byte>(block); },
+        [&] { return verdict; });
+  };
+  ASSERT_TRUE(save({1, 2, 3}, {}).ok());
+  EXPECT_EQ(save({4, 5}, Error(ErrorCode::kUncertain, "wrong")).error().code(), ErrorCode::kUncertain);
+  const auto kept = SlotFile::open(file("kept"), identity, 100, 100);
+  ASSERT_TRUE(kept.ok()) << kept.error().text();
+  EXPECT_EQ(kept->tokens(), (std::vector<std::int32_t>{1, 2, 3}));
 }
 
 TEST_F(SavedSlots, FileOfAnotherModelOrCache_IsRefused) {
