@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs what tests/gpu/pack.sh packed, on a machine with a card. Needs nothing but this folder and a driver.
 #
-# usage: run.sh [--stage checksums|tests|sanitizer|gate|bench] [--demo-model FILE]      all stages without --stage
+# usage: run.sh [--stage lists|checksums|tests|sanitizer|gate|bench] [--demo-model FILE]
+#        all stages without --stage; `lists` needs no card
 #
 # The demo model is looked for in the checkout that the pack lies in (build/gpu-pack). Gate and benchmark make a file of
 # random weights (18 GB below TMPDIR). The benchmark writes record.json, for docs/bench; tests that ran before count in it.
@@ -18,7 +19,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --stage) stage=${2:?a stage} ;;
     --demo-model) demo=${2:?a file} ;;
-    *) echo "run.sh: unknown argument '$1' (--stage checksums|tests|sanitizer|gate|bench, --demo-model FILE)" >&2; exit 2 ;;
+    *) echo "run.sh: unknown argument '$1' (--stage lists|checksums|tests|sanitizer|gate|bench, --demo-model FILE)" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -72,15 +73,26 @@ run_tests() {
   return $status
 }
 
-# Large shapes and long steps are left out: under the sanitizer each takes minutes, and small ones take the same paths.
-# So are kernels that wait for the host's flags: the sanitizer may not return from a launch before its kernel has ended.
+# What the sanitizer runs. Large shapes and long steps are left out: under it each takes minutes, and small ones take the
+# same paths. So are kernels that wait for the host's flags: it may not return from a launch before its kernel has ended.
+sanitized='-*Large*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:*BesideLegs*:*BesideThe*:*GivenUp*:*HalfOfTheExperts*:*InAStartedStep*:*LongSteps_*:*OnTwoCards*'
+
+# Each program has tests for the sanitizer: one that never calls CUDA it takes for an error.
+run_lists() {
+  local program status=0
+  for program in "${tests[@]}"; do
+    [ "$("./$program" --gtest_list_tests --gtest_filter="$sanitized" | grep -c '^  ')" -gt 0 ] ||
+      { echo "$program has no test for the sanitizer"; status=1; }
+  done
+  return $status
+}
+
 run_sanitizer() {
   local tool program status=0
   for tool in memcheck racecheck synccheck; do
     for program in "${tests[@]}"; do
-      compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" \
-        --gtest_filter='-*Large*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:*BesideLegs*:*BesideThe*:*GivenUp*:*HalfOfTheExperts*:*InAStartedStep*:*InParts_*:*WholeSteps_*:*OnTwoCards*' \
-        >"$logs/sanitizer" 2>&1 && ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" ||
+      compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" --gtest_filter="$sanitized" >"$logs/sanitizer" 2>&1 &&
+        ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" && grep -q '^\[  PASSED  \] [1-9]' "$logs/sanitizer" ||
         { status=1; grep -E '=========|Failure' "$logs/sanitizer" | head -20; }
       echo "$tool $program: $(grep -E 'SUMMARY' "$logs/sanitizer" | tail -1) $(grep -E '^\[  PASSED' "$logs/sanitizer")"
     done
@@ -198,7 +210,7 @@ write_record() {
 }
 
 echo "commit $(cat commit), $(date -u +%Y-%m-%dT%H:%MZ), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)"
-for one in checksums tests sanitizer gate bench; do
+for one in lists checksums tests sanitizer gate bench; do
   [ "$stage" = all ] || [ "$stage" = "$one" ] || continue
   echo "== $one"
   begin=$SECONDS
