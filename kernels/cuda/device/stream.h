@@ -79,7 +79,8 @@ class Stream {
 // Work queued once and replayed: one launch for a whole step.
 class Graph {
  public:
-  // What `queue` puts on the stream is captured instead of run. The memory that it names must stay.
+  // What `queue` puts on the stream is captured instead of run. The memory that it names must stay. kOutOfMemory: the
+  // card has none left for the graph itself, which is beside the budget.
   static Result<Graph> capture(const Stream& stream, FunctionRef<Status()> queue);
   Status launch(const Stream& stream) const;
 

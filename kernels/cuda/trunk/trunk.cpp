@@ -201,9 +201,14 @@ Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pend
   Graph* graph = replays_.find(key);
   if (graph == nullptr) {
     // Never queued as it is: beside legs the card waits for flags that this thread raises, and a launch waits where a
-    // thousand are pending. What add() may drop has ended: steps are waited for.
-    TERRACE_ASSIGN_OR_RETURN(Graph captured, Graph::capture(stream_, queue));
-    graph = &replays_.add(key, std::move(captured));
+    // thousand are pending. What is dropped has ended, for steps are waited for; the driver keeps what has not until
+    // then.
+    std::optional<Graph> captured;
+    TERRACE_RETURN_IF_ERROR(make_in_place_of_oldest(replays_, [&]() -> Status {
+      TERRACE_ASSIGN_OR_RETURN(captured, Graph::capture(stream_, queue));
+      return {};
+    }));
+    graph = &replays_.add(key, std::move(*captured));
   }
   return graph->launch(stream_);
 }

@@ -176,7 +176,9 @@ class CudaTrunk final : public CardTrunk {
   StepPart* now_ = nullptr;      // the one at hand; its size and places are the two below
   CardStepSize size_;
   StepLayout at_;
-  static constexpr std::size_t kMostReplays = 1024;
+  // Each takes card memory beside the budget. So many hold a layer's part of each layer of a deep model, or the sizes
+  // that streams which decode come in.
+  static constexpr std::size_t kMostReplays = 128;
   Replays<Graph> replays_{kMostReplays};
   const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
