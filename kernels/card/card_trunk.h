@@ -151,7 +151,7 @@ class CardTrunk {
   // kInternal, here and below: the card failed, now and for good; names it.
   virtual Result<CardStepResult> run(std::span<const SlabView> slabs) = 0;
 
-  // Whether steps of this size are for start().
+  // Whether steps of this size are for start(): few rows, on a card whose kernels may wait for other legs.
   virtual bool starts(const CardStepSize& size) const = 0;
   // slabs [n_layers, n_experts] as run(), null parts where another leg has the expert; empty: this card has none.
   virtual Status start(std::span<const SlabView> slabs) = 0;

@@ -30,6 +30,7 @@ struct CardInfo {
   std::uint32_t multiprocessors = 0;
   std::uint32_t shared_bytes_per_block = 0;  // the most that a block may ask for
   bool integrated = false;                   // its memory is the host's
+  bool ends_long_kernels = false;            // its driver does, after some seconds: it drives a display
 };
 
 class Event {

@@ -51,7 +51,7 @@ Result<std::unique_ptr<CudaCard>> CudaCard::open(int index, std::optional<std::u
 
 CudaCard::CudaCard(std::unique_ptr<Card> card) : card_(std::move(card)) {
   const CardInfo& info = card_->info();
-  facts_ = {info.index, info.name, card_->budget_bytes(), info.total_bytes, info.integrated};
+  facts_ = {info.index, info.name, card_->budget_bytes(), info.total_bytes, info.integrated, info.ends_long_kernels};
 }
 
 Status CudaCard::take_memory() {

@@ -149,7 +149,7 @@ CardStepInput CudaTrunk::begin_part(const CardStepSize& size, std::uint32_t part
   StepPart& now = parts_[part];
   now = {};
   now.size = size;
-  if (part == 0 && starts(size)) now.size.most_keys = keys_of_graph(size.most_keys, limits_.context);
+  if (part == 0 && is_replayed(size)) now.size.most_keys = keys_of_graph(size.most_keys, limits_.context);
   StepPlace place{0, room_.own};
   if (part > 0) {
     const StepPart& before = parts_[part - 1];
@@ -184,13 +184,19 @@ void CudaTrunk::use(std::uint32_t part) {
   at_ = now_->at;
 }
 
-bool CudaTrunk::starts(const CardStepSize& size) const {
+bool CudaTrunk::is_replayed(const CardStepSize& size) {
   return size.n_rows <= kMostReplayedRows && size.n_wanted <= kHeadRows;
+}
+
+// Its kernels wait for the other legs, however long those take: a driver that ends kernels which run for seconds would
+// take the card away.
+bool CudaTrunk::starts(const CardStepSize& size) const {
+  return !stream_.card().ends_long_kernels && is_replayed(size);
 }
 
 // Where what is captured lies: parts behind the first begin where those before them end, and are not.
 Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pending, FunctionRef<Status()> queue) {
-  if (!is_replayed() || now_ != parts_.data()) return queue();
+  if (!is_replayed(size_) || now_ != parts_.data()) return queue();
   const ReplayKey key = {static_cast<std::uint32_t>(piece),
                          layer,
                          static_cast<std::uint32_t>(pending),

@@ -93,7 +93,7 @@ class CudaTrunk final : public CardTrunk {
   Status upload(CardWriter& writer, const LoadProgress& on_progress);
 
   // trunk.cpp: what a step is
-  bool is_replayed() const { return starts(size_); }
+  static bool is_replayed(const CardStepSize& size);
   Status place(std::span<const SlabView> slabs);
   void use(std::uint32_t part);
   Status replay_or_queue(Piece piece, std::uint32_t layer, Pending pending, FunctionRef<Status()> queue);
