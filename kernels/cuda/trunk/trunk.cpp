@@ -404,11 +404,12 @@ CardRoutedRows CudaTrunk::routed_rows(std::uint32_t layer) const {
           reinterpret_cast<const float*>(back(at_.weights))};
 }
 
-Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer) {
+Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer, GiveWay give_way) {
   const std::atomic_ref word(*flag(layer, Flag::kRows));
   while (true) {
     for (int look = 0; look < kLooks; ++look)
       if (word.load(std::memory_order_acquire) == started_steps_) return routed_rows(layer);
+    if (give_way != nullptr) give_way();
     TERRACE_ASSIGN_OR_RETURN(const bool done, stream_.is_done());
     if (done && word.load(std::memory_order_acquire) != started_steps_)
       return Error(ErrorCode::kInternal, fmt::format("card {} ({}): a step ended before layer {}", stream_.card().index,

@@ -41,7 +41,7 @@ class CudaTrunk final : public CardTrunk {
   Result<CardStepResult> run(std::span<const SlabView> slabs) override;
   bool starts(const CardStepSize& size) const override;
   Status start(std::span<const SlabView> slabs) override;
-  Result<CardRoutedRows> routed(std::uint32_t layer) override;
+  Result<CardRoutedRows> routed(std::uint32_t layer, GiveWay give_way) override;
   void give_sums(std::uint32_t layer) override;
   Result<CardStepResult> finish() override;
   void give_up() override;
