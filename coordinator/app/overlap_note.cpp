@@ -33,11 +33,21 @@ std::string cpu_overlap_note(const arch::TrunkOptions& trunk) {
                      trunk.decode_in_halves ? "in two, for the plan says that it pays" : "whole");
 }
 
+// What kernels that wait for legs are to the card's driver.
+std::string long_kernels_note(const arch::TrunkOptions& trunk) {
+  if (trunk.card == nullptr || !trunk.card->facts().ends_long_kernels) return "";
+  return fmt::format(
+      "; no step runs on card {} by itself: its driver ends kernels that run for seconds, as where a display is "
+      "connected, so each layer comes back, which is slower",
+      trunk.card->facts().index);
+}
+
 }  // namespace
 
 std::string overlap_note(const arch::TrunkOptions& trunk, const manifest::ModelExperts& experts,
                          const ExpertOwners& owners) {
-  if (trunk.on_card && !owners.all_card) return card_overlap_note(trunk, experts, owners.nodes);
+  if (trunk.on_card && !owners.all_card)
+    return card_overlap_note(trunk, experts, owners.nodes) + long_kernels_note(trunk);
   return owners.nodes ? cpu_overlap_note(trunk) : "";
 }
 

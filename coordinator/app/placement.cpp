@@ -108,27 +108,6 @@ std::vector<std::uint32_t> rows_to_try(const ModelOptions& options, const arch::
   return {most, kPromptRows};
 }
 
-Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
-                                      std::size_t n_threads) {
-  planner::HostInput host;
-  for (const gguf::TensorInfo& tensor : file.tensors()) host.dense_bytes += tensor.bytes;
-  host.dense_bytes -= placement.experts.total_bytes();
-  if (!placement.trunk.on_card) host.cache_bytes = planner::cache_bytes(placement.info, options.context);
-  host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, prompt_rows(options)) +
-                       planner::executor_scratch_bytes(placement.kernels, n_threads);
-  if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
-    host.scratch_bytes +=
-        legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
-  if (!placement.nodes.empty() && options.audit > 0)
-    host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, prompt_rows(options),
-                                                       placement.experts.top_k, placement.nodes.size());
-  if (options.ram) {
-    TERRACE_ASSIGN_OR_RETURN(host.ram, kernels::ram_beside_cards(options.ram->value, placement.cards.host_bytes()));
-  }
-  TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
-  return host;
-}
-
 // What each node has room for beside its share, while there is another node that may be lost.
 Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Placement& placement) {
   planner::HeirTerms terms = planner::heir_terms(model, placement.owners.n_legs());
@@ -154,6 +133,27 @@ Result<planner::HeirTerms> heir_terms(const manifest::Manifest& model, const Pla
 }
 
 }  // namespace
+
+Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
+                                      std::size_t n_threads) {
+  planner::HostInput host;
+  for (const gguf::TensorInfo& tensor : file.tensors()) host.dense_bytes += tensor.bytes;
+  host.dense_bytes -= placement.experts.total_bytes();
+  if (!placement.trunk.on_card) host.cache_bytes = planner::cache_bytes(placement.info, options.context);
+  host.scratch_bytes = planner::kProgramBytes + planner::trunk_scratch_bytes(placement.info, prompt_rows(options)) +
+                       planner::executor_scratch_bytes(placement.kernels, n_threads);
+  if (!placement.nodes.empty())  // what stands in for them computes as the host leg does, and has a ring to read into
+    host.scratch_bytes +=
+        legs::backstop_bytes(placement.experts) + planner::executor_scratch_bytes(placement.kernels, n_threads);
+  if (!placement.nodes.empty() && options.audit > 0)
+    host.scratch_bytes += legs::Auditor::scratch_bytes(placement.kernels, n_threads, prompt_rows(options),
+                                                       placement.experts.top_k, placement.nodes.size());
+  if (options.ram) {
+    TERRACE_ASSIGN_OR_RETURN(host.ram, kernels::ram_beside_cards(options.ram->value, placement.cards.host_bytes()));
+  }
+  TERRACE_ASSIGN_OR_RETURN(host.available, memory_available());
+  return host;
+}
 
 Result<Placement> make_placement(const gguf::File& file, const ModelOptions& options, const kernels::CpuFeatures& cpu,
                                  std::size_t n_threads) {

@@ -43,6 +43,11 @@ struct Placement {
   std::optional<planner::StatedPrediction> stated;           // by the plan file
 };
 
+// What this machine's memory is asked for: `placement` is settled but for its memory and heirs. --ram is for cards too
+// whose memory is the host's; kOutOfMemory: they take all of it.
+Result<planner::HostInput> host_input(const gguf::File& file, const ModelOptions& options, const Placement& placement,
+                                      std::size_t n_threads);
+
 // n_threads: that compute here. Errors name file, share, plan file, node or card; that memory is short is none of them,
 // but for a card's: that is taken here.
 Result<Placement> make_placement(const gguf::File& file, const ModelOptions& options, const kernels::CpuFeatures& cpu,

@@ -46,7 +46,10 @@ CardLeg::CardLeg(kernels::ExpertCard& card, const OwnerTable& owners, std::size_
       experts_(owners.n_slabs(leg)),
       shift_(shift),
       place_(place) {
-  for (const kernels::ExpertKernels& layer : kernels) shapes_.push_back(layer.shape);
+  for (const kernels::ExpertKernels& layer : kernels) {
+    shapes_.push_back(layer.shape);
+    classes_.push_back({layer.gate_class(), layer.up_class()});
+  }
 }
 
 // What begins at `at` of memory_ is a part.
@@ -132,7 +135,42 @@ Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
   for (const auto& writer : writers) note(writer->finish(), 0);
   if (failed) return lost(failed->in(fmt::format("loading experts to {}", name_)));
   counters_.weight_bytes_sent += weight_bytes_;
+  if (place_ == Place::kWithTrunk) return {};
+  const Status computed = compute_each_shape();
+  if (!computed.ok()) return lost(computed.error().in(name_));
   return {};
+}
+
+// A shape's first pair makes the driver load kernels and make a graph of them, for which it may wait for what its cards
+// are at. Later the trunk's card may be in a step that waits for this leg.
+Status CardLeg::compute_each_shape() {
+  std::vector<kernels::ExpertShape> computed;
+  for (std::size_t i = 0; i < slabs_.size(); ++i) {
+    const auto layer = static_cast<std::uint32_t>(i / n_experts_);
+    if (slabs_[i].gate == nullptr || std::ranges::count(computed, shapes_[layer]) > 0) continue;
+    TERRACE_RETURN_IF_ERROR(compute_zeros(layer, slabs_[i]));
+    computed.push_back(shapes_[layer]);
+  }
+  return {};
+}
+
+// One pair of a row of zeros. Nobody asked for it, so nothing counts it.
+Status CardLeg::compute_zeros(std::uint32_t layer, const kernels::SlabView& slab) {
+  const kernels::ExpertShape& shape = shapes_[layer];
+  const RowClasses& classes = classes_[layer];
+  const std::size_t gate_bytes = row_bytes(classes.gate, shape.d_model),
+                    up_bytes = row_bytes(classes.up, shape.d_model);
+  const std::vector<std::byte> zeros(std::max(gate_bytes, up_bytes));
+  const kernels::Pair pair{.row = 0, .expert = 0, .weight = 1.0f};
+  TERRACE_RETURN_IF_ERROR(executor_->submit(
+      shape, [&](std::uint16_t) { return slab; },
+      {{classes.gate, zeros.data(), gate_bytes}, {classes.up, zeros.data(), up_bytes}, 1, std::span(&pair, 1)},
+      shift_));
+  std::vector<std::int64_t> sums(shape.d_model);
+  std::uint8_t failed = 0;
+  const auto stats =
+      executor_->collect({sums.data(), shape.d_model, shift_}, std::span(&failed, 1), [] { return true; });
+  return stats.ok() ? Status() : stats.error();
 }
 
 Error CardLeg::lost(const Error& why) {

@@ -49,7 +49,8 @@ class CardLeg final : public Leg {
 
   // Copies the slabs to the card, as many pieces of them at once as there are workers, kMostCardWriters at the most:
   // reads of the file overlap with each other and with the copies. on_progress is called by any of them, one call at a
-  // time. An error ends it: pieces that others have begun are the last ones read. Before the first batch.
+  // time. An error ends it: pieces that others have begun are the last ones read. Before the first batch. A card that
+  // is apart computes a pair of each shape then.
   Status load(const SlabPartReader& read, Parallel& parallel,
               FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress);
 
@@ -82,6 +83,8 @@ class CardLeg final : public Leg {
   // One for each worker that has something to copy.
   Result<std::vector<std::unique_ptr<kernels::CardWriter>>> make_writers(const Parallel& parallel);
   Status fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const;
+  Status compute_each_shape();
+  Status compute_zeros(std::uint32_t layer, const kernels::SlabView& slab);
   Error lost(const Error& why);
 
   kernels::ExpertCard& card_;
@@ -91,10 +94,14 @@ class CardLeg final : public Leg {
   const int shift_;
   const Place place_;
   std::vector<kernels::ExpertShape> shapes_;  // [n_layers]
-  std::span<std::byte> memory_;               // on the card, that slabs take
-  std::vector<PlacedPart> parts_;             // in the order of their places
-  std::uint64_t weight_bytes_ = 0;            // of those
-  std::vector<kernels::SlabView> slabs_;      // [n_layers, n_experts] on the card; null parts where another leg owns
+  struct RowClasses {
+    ActivationClass gate, up;
+  };
+  std::vector<RowClasses> classes_;       // [n_layers]
+  std::span<std::byte> memory_;           // on the card, that slabs take
+  std::vector<PlacedPart> parts_;         // in the order of their places
+  std::uint64_t weight_bytes_ = 0;        // of those
+  std::vector<kernels::SlabView> slabs_;  // [n_layers, n_experts] on the card; null parts where another leg owns
   std::unique_ptr<kernels::CardExecutor> executor_;
   Ticket open_ = 0;  // 0: none
   Ticket next_ticket_ = 1;

@@ -151,12 +151,15 @@ class CardTrunk {
   // kInternal, here and below: the card failed, now and for good; names it.
   virtual Result<CardStepResult> run(std::span<const SlabView> slabs) = 0;
 
-  // Whether steps of this size are for start().
+  // Whether steps of this size are for start(): few rows, on a card whose kernels may wait for other legs.
   virtual bool starts(const CardStepSize& size) const = 0;
   // slabs [n_layers, n_experts] as run(), null parts where another leg has the expert; empty: this card has none.
   virtual Status start(std::span<const SlabView> slabs) = 0;
-  // Waits until the layer's rows and choices are there.
-  virtual Result<CardRoutedRows> routed(std::uint32_t layer) = 0;
+  // Looks until the layer's rows and choices are there; after some thousands of looks in vain give_way() is called, and
+  // so on. Null: the calling thread has its CPU for itself.
+  using GiveWay = void (*)();
+  virtual Result<CardRoutedRows> routed(std::uint32_t layer, GiveWay give_way) = 0;
+  Result<CardRoutedRows> routed(std::uint32_t layer) { return routed(layer, nullptr); }
   // sums() holds the sums of the other legs' pairs of `layer`: the card goes on.
   virtual void give_sums(std::uint32_t layer) = 0;
   virtual Result<CardStepResult> finish() = 0;

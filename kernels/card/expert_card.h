@@ -27,6 +27,7 @@ struct CardFacts {
   std::uint64_t budget_bytes = 0;  // taken from the card when it was opened
   std::uint64_t total_bytes = 0;   // that it has
   bool integrated = false;         // its memory is the host's
+  bool ends_long_kernels = false;  // its driver does, after some seconds: it drives a display
 };
 
 // Computes batches over slabs in the card's memory: kernels/executor's Executor, asynchronously.

@@ -23,7 +23,7 @@ constexpr test::TrunkShape kLargeShape{.n_layers = 2,
                                        .n_heads = large::kHeads,
                                        .n_kv_heads = large::kKvHeads,
                                        .head_dim = large::kHeadDim};
-constexpr kernels::CardTrunkLimits kLargeLimits{kernels::KvType::kF16, large::kMostRows, 4, 1024, 32};
+constexpr kernels::CardTrunkLimits kLargeLimits{kernels::KvType::kF16, large::kMostRows, 4, 1024, 32, 3};
 
 class CardLargeSteps : public test::CardTrunkTest {
  protected:
@@ -56,8 +56,6 @@ class CardLargeSteps : public test::CardTrunkTest {
     begin(0, n_rows);
     return layers_of_step(n_rows, planted);
   }
-
-  std::vector<float> x_;
 };
 
 // Steps of 1 and 7 rows are replayed graphs, those of 64 and 512 launched as they come.
@@ -66,6 +64,16 @@ TEST_F(CardLargeSteps, TokenByToken_EqualsChunksOf7And64And512) {
   ASSERT_EQ(token_by_token.size(), std::size_t{kPositions} * kLargeShape.vocabulary);
   for (const std::uint32_t rows : {7u, 64u, 512u})
     EXPECT_EQUAL_FLOATS(in_chunks(rows), token_by_token, "chunks of " + std::to_string(rows));
+}
+
+// Where a part is one row, which goes on from keys that the part before it wrote a moment ago: attention of lone rows
+// brings keys before what comes before it has ended, and only those that are older than the step.
+TEST_F(CardLargeSteps, InParts_EqualTheWholeStep) {
+  for (const std::vector<std::uint32_t>& ends : {std::vector{1u, 9u, 16u}, std::vector{511u, 512u}}) {
+    const std::vector<float> expected = whole(0, ends.back());
+    spoil(Spoiled::kCacheAndStep);
+    EXPECT_EQUAL_FLOATS(in_parts(ends, slabs_, 0), expected, "cut at " + std::to_string(ends.front()));
+  }
 }
 
 TEST_F(CardLargeSteps, ExpertsInTheStep_EqualSumsOfTheExecutor) {

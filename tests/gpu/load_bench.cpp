@@ -6,6 +6,7 @@
 // usage: terrace_gpu_load_bench [--cold] FILE [CARD]
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -29,10 +30,13 @@ constexpr int kRepeats = 3;
 // As large as what a writer fills at once.
 constexpr std::size_t kPieceBytes = kernels::CardWriter::kPieceBytes;
 
-// Throws the file's pages out of the page cache; those that are mapped somewhere stay.
+// Throws the file's pages out of the page cache; those that are mapped somewhere stay. Pages that were not written yet
+// would stay too: of a file made a moment ago that may be all of them.
 void forget(const gguf::File& file) {
-  for (std::uint32_t shard = 0; shard < file.n_shards(); ++shard)
+  for (std::uint32_t shard = 0; shard < file.n_shards(); ++shard) {
+    (void)::fdatasync(file.fd(shard));
     (void)::posix_fadvise(file.fd(shard), 0, 0, POSIX_FADV_DONTNEED);
+  }
 }
 
 // What CardLeg::load() reads, and nothing else.

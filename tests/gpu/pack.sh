@@ -58,6 +58,7 @@ for binary in "${tests[@]}" "${programs[@]}"; do
       ;;
   esac
 done
+"$pack/run.sh" --stage lists
 tar -C build -cf - gpu-pack | xz -T2 -6 >"$pack.tar.xz"
 bytes=$(stat -c %s "$pack.tar.xz")
 echo "pack: $(du -sh "$pack" | cut -f1) in $pack, $bytes bytes in $pack.tar.xz, commit $(cat "$pack/commit"), sm_$architecture"

@@ -1,5 +1,6 @@
 // Heads and attention of a row in one launch against the launches that it stands for, which gpu_trunk_ops_test and
-// gpu_attention_test compare with the scalar table: results, cache and what is noted.
+// gpu_attention_test compare with the scalar table: results, cache and what is noted. And once against that table
+// itself.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "kernels/cuda/trunk_ops/trunk_ops.h"
 #include "kernels/cuda/weights/card_rows.h"
 #include "tests/gpu/card_test.h"
+#include "tests/unit/kernels/cpu/ops/ops_testing.h"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -44,6 +46,8 @@ class CardRowAttention : public test::CardTest {
     const std::uint32_t blocks = (the.max_keys + 31) / 32;
     std::vector<std::uint32_t> tables(std::size_t{n_rows} * blocks), streams, positions;
     for (std::uint32_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<std::uint32_t>(tables.size()) - 1 - i;
+    tables_ = tables;
+    n_keys_ = the.n_keys[0];
     for (std::uint32_t row = 0; row < n_rows; ++row) {
       streams.push_back(n_rows - 1 - row);
       positions.push_back(the.n_keys[row] - 1);
@@ -55,12 +59,16 @@ class CardRowAttention : public test::CardTest {
     heads = {};
     heads.n_rows = n_rows;
     heads.n_heads = the.n_heads;
-    heads.q_norm = upload(random(the.dim));
-    heads.k_norm = upload(random(the.dim));
+    q_norm_ = random(the.dim);
+    k_norm_ = random(the.dim);
+    cosines_ = random(n_rows * the.dim / 2);
+    sines_ = random(n_rows * the.dim / 2);
+    heads.q_norm = upload(q_norm_);
+    heads.k_norm = upload(k_norm_);
     heads.eps = 1e-6f;
     heads.n_rot = the.dim;
-    heads.cosines = upload(random(n_rows * the.dim / 2));
-    heads.sines = upload(random(n_rows * the.dim / 2));
+    heads.cosines = upload(cosines_);
+    heads.sines = upload(sines_);
     heads.cache = {nullptr, nullptr, the.type, the.n_kv_heads, the.dim, the.dim, upload(tables), blocks};
     heads.streams = upload(streams);
     heads.positions = upload(positions);
@@ -122,12 +130,73 @@ class CardRowAttention : public test::CardTest {
     for (std::size_t i = 0; i < one.rows.size(); ++i) EXPECT_EQ(one.rows[i], three.rows[i]) << "class " << i;
   }
 
+  // Results of the first row by the scalar table: nothing of it is computed on the card.
+  std::vector<float> on_cpu() const {
+    const HeadsArgs& heads = args_.heads;
+    const Ops& ops = test::scalar_ops();
+    const std::uint32_t dim = heads.cache.head_dim, n_kv_heads = heads.cache.n_kv_heads, last = n_keys_ - 1;
+    const std::size_t group = heads.n_heads / n_kv_heads;
+    Lines keys = lines(keys_), values = lines(values_);
+    std::vector<float> q = q_, k = k_, out(q.size());
+    const auto finish = [&](float* head, const std::vector<float>& norm) {
+      ops.rms_norm(head, norm.data(), dim, heads.eps, head);
+      ops.rope(head, cosines_.data(), sines_.data(), heads.n_rot, heads.pairing);
+    };
+    for (std::uint32_t i = 0; i < heads.n_heads; ++i) finish(q.data() + i * dim, q_norm_);
+    for (std::uint32_t h = 0; h < n_kv_heads; ++h) {
+      const auto block = [&](Lines& of, std::uint32_t position) {
+        const std::size_t place = std::size_t{tables_[position / kKvBlockPositions]} * n_kv_heads + h;
+        return reinterpret_cast<std::byte*>(of.data()) + place * kKvBlockPositions * dim * bytes(heads.cache.type);
+      };
+      finish(k.data() + h * dim, k_norm_);
+      ops.store_k(k.data() + h * dim, dim, last % kKvBlockPositions, heads.cache.type, block(keys, last));
+      ops.store_v(v_.data() + h * dim, dim, last % kKvBlockPositions, heads.cache.type, block(values, last));
+      std::vector<const std::byte*> key_blocks, value_blocks;
+      for (std::uint32_t position = 0; position < n_keys_; position += kKvBlockPositions) {
+        key_blocks.push_back(block(keys, position));
+        value_blocks.push_back(block(values, position));
+      }
+      std::vector<float> scratch(attention_scratch_floats(group, dim));
+      ops.attend({.q = q.data() + h * group * dim,
+                  .out = out.data() + h * group * dim,
+                  .k = key_blocks.data(),
+                  .v = value_blocks.data(),
+                  .n_keys = n_keys_,
+                  .n_heads = group,
+                  .head_dim = dim,
+                  .value_dim = dim,
+                  .scale = args_.attention.scale,
+                  .type = heads.cache.type,
+                  .scratch = scratch.data()});
+    }
+    return out;
+  }
+  // Of one row on the host, as card rows of a class.
+  std::vector<std::byte> card_row(ActivationClass activation, const std::vector<float>& x) {
+    const auto cols = static_cast<std::uint32_t>(x.size());
+    std::byte* const row = upload(std::vector<std::byte>(stride(activation, cols)));
+    EXPECT_TRUE(
+        quantize_card_rows(stream(), {activation, upload(x), cols, 1, cols, row, stride(activation, cols)}).ok());
+    return download(row, stride(activation, cols));
+  }
+
   const float* sinks(std::uint32_t n) { return upload(random(n)); }
 
   HeadsAndAttentionArgs args_;
   std::vector<float> q_, k_, v_;
 
  private:
+  // As the scalar table wants its blocks aligned.
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  using Lines = std::vector<Line>;
+  static Lines lines(const std::vector<std::byte>& stored) {
+    Lines made((stored.size() + sizeof(Line) - 1) / sizeof(Line));
+    std::memcpy(made.data(), stored.data(), stored.size());
+    return made;
+  }
+
   std::vector<float> random(std::size_t n) { return test::bell_values(rng_, n, 1.0f); }
   static std::size_t stride(ActivationClass activation, std::uint32_t cols) {
     return card_row_layout(block_values(activation), cols).bytes;
@@ -151,7 +220,24 @@ class CardRowAttention : public test::CardTest {
   std::mt19937 rng_{kRowSeed};
   std::size_t cache_bytes_ = 0;
   std::vector<std::byte> keys_, values_;
+  std::vector<std::uint32_t> tables_;
+  std::uint32_t n_keys_ = 0;  // of the first row
+  std::vector<float> q_norm_, k_norm_, cosines_, sines_;
 };
+
+// The launches that the others compare with could be wrong in the same way.
+TEST_F(CardRowAttention, EqualsTheScalarTable) {
+  make({KvType::kF16, 32, 4, 128, {513}, 1024});
+  const std::vector<float> expected = on_cpu();
+  const Answer one = answer(true);
+  std::vector<float> values(expected.size());
+  ASSERT_EQ(kRowClasses[0], ActivationClass::kF32);
+  ASSERT_GE(one.rows[0].size(), values.size() * sizeof(float));
+  std::memcpy(values.data(), one.rows[0].data(), values.size() * sizeof(float));
+  EXPECT_EQUAL_FLOATS(values, expected, "results");
+  for (std::size_t i = 0; i < std::size(kRowClasses); ++i)
+    EXPECT_EQ(one.rows[i], card_row(kRowClasses[i], expected)) << "class " << i;
+}
 
 TEST_F(CardRowAttention, EqualsHeadsAttentionAndQuantise) {
   std::vector<Case> cases;

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Runs what tests/gpu/pack.sh packed, on a machine with a card. Needs nothing but this folder and a driver.
 #
-# usage: run.sh [--stage checksums|tests|sanitizer|gate|bench] [--demo-model FILE]      all stages without --stage
+# usage: run.sh [--stage lists|checksums|tests|sanitizer|gate|kernels|bench|load] [--demo-model FILE]
+#        all stages without --stage; `lists` needs no card
 #
-# The demo model is looked for in the checkout that the pack lies in (build/gpu-pack). Gate and benchmark make a file of
-# random weights (18 GB below TMPDIR). The benchmark writes record.json, for docs/bench; tests that ran before count in it.
+# The demo model is looked for in the checkout that the pack lies in (build/gpu-pack). Gate, bench and load share a file of
+# random weights, 18 GB below TMPDIR, which stays there. Bench writes record.json, for docs/bench, anew after each of its
+# programs: a run that is cut short leaves what it had, and the record names what is missing. Tests and kernels that ran
+# before count in it.
 #
 # Test programs run in as many parts at once as there are cores: the scalar reference is what takes the time.
 # Exit 0 only if every stage passed and no test was skipped for want of a card.
@@ -18,7 +21,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --stage) stage=${2:?a stage} ;;
     --demo-model) demo=${2:?a file} ;;
-    *) echo "run.sh: unknown argument '$1' (--stage checksums|tests|sanitizer|gate|bench, --demo-model FILE)" >&2; exit 2 ;;
+    *) echo "run.sh: unknown argument '$1' (--stage lists|checksums|tests|sanitizer|gate|kernels|bench|load, --demo-model FILE)" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -72,15 +75,26 @@ run_tests() {
   return $status
 }
 
-# Large shapes and long steps are left out: under the sanitizer each takes minutes, and small ones take the same paths.
-# So are kernels that wait for the host's flags: the sanitizer may not return from a launch before its kernel has ended.
+# What the sanitizer runs. Large shapes and long steps are left out: under it each takes minutes, and small ones take the
+# same paths. So are kernels that wait for the host's flags: it may not return from a launch before its kernel has ended.
+sanitized='-*Large*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:*BesideLegs*:*BesideThe*:*GivenUp*:*HalfOfTheExperts*:*InAStartedStep*:*LongSteps_*:*OnTwoCards*'
+
+# Each program has tests for the sanitizer: one that never calls CUDA it takes for an error.
+run_lists() {
+  local program status=0
+  for program in "${tests[@]}"; do
+    [ "$("./$program" --gtest_list_tests --gtest_filter="$sanitized" | grep -c '^  ')" -gt 0 ] ||
+      { echo "$program has no test for the sanitizer"; status=1; }
+  done
+  return $status
+}
+
 run_sanitizer() {
   local tool program status=0
   for tool in memcheck racecheck synccheck; do
     for program in "${tests[@]}"; do
-      compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" \
-        --gtest_filter='-*Large*:*EveryDepth*:*SumsAndOutputs*:*ALayersPairs*:*AddAndSilu*:*IsRefused*:CardDevice.ACard*:CardDevice.AnEvent*:*HandedOver*:*BesideLegs*:*BesideThe*:*GivenUp*:*HalfOfTheExperts*:*InAStartedStep*:*InParts_*:*WholeSteps_*:*OnTwoCards*' \
-        >"$logs/sanitizer" 2>&1 && ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" ||
+      compute-sanitizer --tool "$tool" --error-exitcode 9 "./$program" --gtest_filter="$sanitized" >"$logs/sanitizer" 2>&1 &&
+        ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/sanitizer" && grep -q '^\[  PASSED  \] [1-9]' "$logs/sanitizer" ||
         { status=1; grep -E '=========|Failure' "$logs/sanitizer" | head -20; }
       echo "$tool $program: $(grep -E 'SUMMARY' "$logs/sanitizer" | tail -1) $(grep -E '^\[  PASSED' "$logs/sanitizer")"
     done
@@ -88,33 +102,46 @@ run_sanitizer() {
   return $status
 }
 
-# The file of random weights in Qwen3-30B-A3B's shape, made once.
-model=$logs/random.gguf
+# The file of random weights in Qwen3-30B-A3B's shape, made once: stages and later runs find it.
+model_of=(--arch qwen3moe --layers 48 --d-model 2048 --heads 32 --kv-heads 4 --head-dim 128 --experts 128 --top-k 8 --ff 768
+  --vocab 151936 --context 8192 --type q4_k_m --seed 1)
+model=${TMPDIR:-/tmp}/terrace-random-$(sha256sum <<<"${model_of[*]}" | cut -c1-12).gguf
 make_model() {
-  [ -s "$model" ] || ./terrace-random-model --arch qwen3moe --layers 48 --d-model 2048 --heads 32 --kv-heads 4 \
-    --head-dim 128 --experts 128 --top-k 8 --ff 768 --vocab 151936 --context 8192 --type q4_k_m --seed 1 --out "$model"
+  [ -s "$model" ] || { ./terrace-random-model "${model_of[@]}" --out "$model.part" && mv "$model.part" "$model"; }
 }
 
 run_gate() {
   make_model && ./gate.sh "$demo" "$model"
 }
 
-# bench_model NAME WHAT FLAGS...: terrace bench of the random weights; its rows go to $logs/rows.
+run_kernels() {
+  local status=0
+  rm -f record.kernels
+  if ./terrace_gpu_kernels 0 "$logs/kernels"; then cp "$logs/kernels" record.kernels; else status=1; fi
+  ./terrace_gpu_bench || status=1
+  ./terrace_gpu_trunk_bench || status=1
+  return $status
+}
+
+# bench_model NAME WHAT FLAGS...: terrace bench of the random weights; its rows go to record.rows, and the record is
+# written with what there is.
 bench_model() {
   local name=$1 what=$2
   shift 2
+  [ $((SECONDS - begin)) -lt "$most_seconds" ] || { echo "bench $name is left out: $most_seconds s are over"; return 1; }
   # shellcheck disable=SC2086 # words
   ./terrace bench -m "$model" $what -r 3 -o json "$@" >"$logs/bench" 2>"$logs/bench.err" ||
     { echo "bench $name failed: $(tail -3 "$logs/bench.err")"; return 1; }
   grep -hE ' loaded at |: the trunk |: overlap: ' "$logs/bench.err"
-  sed -e 's/^\[//' -e 's/\]$//' "$logs/bench" >>"$logs/rows"
-  echo , >>"$logs/rows"
+  { sed -e 's/^\[//' -e 's/\]$//' "$logs/bench" && echo ,; } >>record.rows
+  echo "$name" >>record.done
+  write_record 2>/dev/null
   show_rows "$name" depth tokens_per_second parts wait_us compute_us round_trip_us
 }
 
 # bench_alone NAME FLAGS...: a token from depth 512, beside what trunk and legs take of it alone.
 bench_alone() {
-  local name=$1
+  local name=$1-alone
   shift
   bench_model "$name" "-p 0 -n 64 -d 512 --legs-alone" "$@" || return 1
   sed -i 's/.*{"test": *"\([a-z0-9]*-alone\)"/{"test":"\1"/' "$logs/bench"
@@ -154,14 +181,15 @@ bench_beside() {
   return $status
 }
 
+# All that a whole record has.
+benches=(cpu card card-prompt card-4-threads half-card half-card-alone card-host-node-alone card-host-node-prompt gpu-node)
+
 run_bench() {
   local status=0 node at_512="-p 512 -n 64 -d 512"
-  ./terrace_gpu_bench || status=1
-  ./terrace_gpu_kernels 0 "$logs/kernels" || status=1
-  ./terrace_gpu_trunk_bench || status=1
-  : >"$logs/rows"
+  : >record.rows
+  : >record.done
+  rm -f record.json
   make_model || return 1
-  ./terrace_gpu_load_bench "$model" || status=1
   bench_model cpu "$at_512" || status=1
   bench_model card "$at_512" --gpu 0 --vram 24G || status=1
   bench_model card-prompt "-p 4096 -n 0 -d 0" --gpu 0 --vram 24G || status=1
@@ -177,28 +205,44 @@ run_bench() {
   return $status
 }
 
+# A page cache that holds the model, then the drive.
+run_load() {
+  local status=0
+  make_model || return 1
+  ./terrace_gpu_load_bench "$model" || status=1
+  ./terrace_gpu_load_bench --cold "$model" || status=1
+  return $status
+}
+
+# What the record lacks so far, as JSON's words.
+missing() {
+  { printf '%s\n' "${benches[@]}" | grep -vxFf record.done; [ -s record.kernels ] || echo kernels; } |
+    sed 's/.*/"&"/' | paste -sd, -
+}
+
 # Of cli.md's form. A record is kept, so it must say what it was made of: one commit, with nothing changed since.
 write_record() {
   local passed=0 bad=0 made_of
-  made_of=$(grep -o '"commit": *"[^"]*"' "$logs/rows" | sort -u | sed 's/.*"\([^"]*\)"$/\1/')
+  made_of=$(grep -o '"commit": *"[^"]*"' record.rows | sort -u | sed 's/.*"\([^"]*\)"$/\1/')
   if [ "$made_of" != "$(cat commit)" ] || [[ $made_of == *dirty* ]]; then
     echo "no record: packed as $(cat commit), the programs say $made_of; pack a clean checkout that was built whole" >&2
     return 1
   fi
   [ -s tests_run ] && read -r passed bad <tests_run
   {
-    printf '{"device": "%s", "commit": "%s", "binary_sha256": "%s", "date": "%s", "tests_passed": %s, "tests_failed": %s, "results": [\n' \
+    printf '{"device": "%s", "commit": "%s", "binary_sha256": "%s", "date": "%s", "tests_passed": %s, "tests_failed": %s, "missing": [%s], "results": [\n' \
       "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)" "$(cat commit)" "$(sha256sum terrace | cut -d' ' -f1)" \
-      "$(date -u +%Y-%m-%d)" "$passed" "$bad"
-    sed '$d' "$logs/rows"
+      "$(date -u +%Y-%m-%d)" "$passed" "$bad" "$(missing)"
+    sed '$d' record.rows
     echo '], "kernels":'
-    cat "$logs/kernels"
+    if [ -s record.kernels ]; then cat record.kernels; else echo null; fi
     echo '}'
-  } >record.json
+  } >record.json.part
+  mv record.json.part record.json
 }
 
 echo "commit $(cat commit), $(date -u +%Y-%m-%dT%H:%MZ), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)"
-for one in checksums tests sanitizer gate bench; do
+for one in lists checksums tests sanitizer gate kernels bench load; do
   [ "$stage" = all ] || [ "$stage" = "$one" ] || continue
   echo "== $one"
   begin=$SECONDS

@@ -33,7 +33,6 @@ class Maker {
     TERRACE_RETURN_IF_ERROR(prepare());
     TERRACE_RETURN_IF_ERROR(make_norm());
     TERRACE_RETURN_IF_ERROR(make_projections());
-    TERRACE_RETURN_IF_ERROR(make_heads());
     TERRACE_RETURN_IF_ERROR(make_attention());
     TERRACE_RETURN_IF_ERROR(make_choice());
     TERRACE_RETURN_IF_ERROR(make_experts());
@@ -164,7 +163,8 @@ class Maker {
     return {};
   }
 
-  Status make_heads() {
+  // What make_attention() adds.
+  Result<HeadsArgs> heads_args() {
     TERRACE_RETURN_IF_ERROR(make_cache());
     HeadsArgs args;
     args.q = q_;
@@ -181,13 +181,12 @@ class Maker {
     args.streams = streams_;
     args.positions = positions_;
     args.failures = failures_;
-    add("norms and turns of heads, keys stored", Limit::kBytes,
-        double{1} * n_ * (floats(2.0 * kQueries + 2.0 * kKeys + kHeadDim) + 2.0 * 2 * kKeys), kLayers,
-        [=, this](int) { return finish_heads(card_.stream(), args); });
-    return {};
+    return args;
   }
 
+  // As the step has it: one launch for a row, else two and the merge.
   Status make_attention() {
+    TERRACE_ASSIGN_OR_RETURN(const HeadsArgs heads, heads_args());
     cuda::AttentionArgs args;
     args.cache = cache_;
     args.q = q_;
@@ -206,13 +205,28 @@ class Maker {
     rows.out = {ActivationClass::kA8x256, rows_, row_stride(kQueries)};
     rows.failures = failures_;
     const double keys = n_ * (depth_ + 0.5 * (n_ + 1.0));
+    const HeadsAndAttentionArgs both{heads, args, rows};
+    if (has_heads_and_attention(card_.stream(), both)) {
+      add("heads and attention", Limit::kBytes,
+          floats(1.0 * kQueries + 2.0 * kKeys + kHeadDim) + 2.0 * 2 * kKeys + 2.0 * 2 * kKeys * keys, kLayers,
+          [=, this](int) { return heads_and_attention(card_.stream(), both); });
+    } else {
+      add("norms and turns of heads, keys stored", Limit::kBytes,
+          double{1} * n_ * (floats(2.0 * kQueries + 2.0 * kKeys + kHeadDim) + 2.0 * 2 * kKeys), kLayers,
+          [=, this](int) { return finish_heads(card_.stream(), heads); });
+      add_attention(args, rows, keys);
+    }
+    add_dense("output", TensorType::kQ4_K, kWidth, kQueries, n_, kLayers);
+    return {};
+  }
+
+  // keys: of all rows.
+  void add_attention(const cuda::AttentionArgs& args, const AttentionRows& rows, double keys) {
     const auto queue = [=, this](int) { return cuda::attend(card_.stream(), args, rows); };
     if (n_ == 1)
       add("attention", Limit::kBytes, 2.0 * 2 * kKeys * keys + floats(kQueries), kLayers, queue);
     else
       add("attention", Limit::kF32, 2.0 * kQueries * keys, kLayers, queue);
-    add_dense("output", TensorType::kQ4_K, kWidth, kQueries, n_, kLayers);
-    return {};
   }
 
   ResidualArgs residual_of_attention() const {

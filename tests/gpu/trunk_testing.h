@@ -78,6 +78,33 @@ class CardTrunkTest : public ::testing::Test {
       if (!waits) return {};
     }
   }
+  // Rows [first, first + n_rows) of x_ in a step of one stream, at the positions of the same numbers.
+  void begin_part(std::uint32_t part, std::uint32_t first, std::uint32_t n_rows) {
+    const kernels::CardStepSize size{n_rows, 1, n_rows, first + n_rows};
+    fill_step(model_, size, std::span(x_).subspan(std::size_t{first} * model_.d_model), trunk_->begin_part(size, part));
+  }
+  // Such a step cut at `ends`, layer by layer, each part a turn ahead of the one behind it. Others give `given` for
+  // each value in each layer.
+  std::vector<float> in_parts(const std::vector<std::uint32_t>& ends, std::span<const kernels::SlabView> slabs,
+                              std::int64_t given) {
+    std::uint32_t first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) begin_part(part, first, ends[part] - first);
+    for (std::uint32_t layer = 0; layer < model_.layers.size(); ++layer) {
+      for (std::uint32_t part = 0; part < ends.size(); ++part)
+        EXPECT_TRUE(trunk_->queue_layer(part, layer, slabs).ok());
+      for (std::uint32_t part = 0; part < ends.size(); ++part) {
+        (void)rows_of(part);
+        std::ranges::fill(trunk_->sums_of(part), given);
+      }
+    }
+    std::vector<float> all;
+    first = 0;
+    for (std::uint32_t part = 0; part < ends.size(); first = ends[part++]) {
+      const std::vector<float> own = logits(trunk_->head(part), ends[part] - first);
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
   void sum_experts(kernels::CardExecutor& executor, std::uint32_t layer, std::uint32_t n_rows,
                    const kernels::CardRoutedRows& routed) {
     const kernels::ExpertShape& shape = model_.layers[layer].experts;
@@ -113,6 +140,7 @@ class CardTrunkTest : public ::testing::Test {
   std::span<std::byte> memory_;  // the trunk's
   std::unique_ptr<kernels::CardTrunk> trunk_;
   std::vector<kernels::SlabView> slabs_;
+  std::vector<float> x_;  // [rows, d_model] of a stream, from its begin
 };
 
 }  // namespace terrace::test

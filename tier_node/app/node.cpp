@@ -26,6 +26,7 @@
 #include "kernels/cpu/ops/ops.h"
 #include "kernels/registry/registry.h"
 #include "kernels/selftest/selftest.h"
+#include "tier_node/app/budget.h"
 #include "tier_node/app/card.h"
 #include "tier_node/app/listen_address.h"
 #include "tier_node/app/model_path.h"
@@ -40,27 +41,6 @@ namespace {
 
 // How long sessions may go on after the first signal.
 constexpr std::chrono::milliseconds kDrainTime{3'000};
-
-struct Budget {
-  std::uint64_t bytes = 0;
-  std::string why;
-  std::uint64_t available = 0;  // at start
-};
-
-// What is available does not count a card's memory any more where that is the host's: it was taken before.
-Result<Budget> choose_budget(const NodeOptions& options, const kernels::ExpertCard* card) {
-  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
-  if (options.ram && card != nullptr && card->facts().integrated) {
-    const std::uint64_t vram = card->facts().budget_bytes;
-    TERRACE_ASSIGN_OR_RETURN(const std::uint64_t rest, kernels::ram_beside_cards(options.ram->value, vram));
-    return Budget{rest, fmt::format("--ram {} less the card's {}", format_size(options.ram->value), format_size(vram)),
-                  available};
-  }
-  if (options.ram)
-    return Budget{options.ram->value, fmt::format("--ram; {} available", format_size(available)), available};
-  const auto share = static_cast<std::uint64_t>(static_cast<double>(available) * kDefaultRamShare);
-  return Budget{share, fmt::format("three quarters of the {} available", format_size(available)), available};
-}
 
 // A share that does not fit is refused when it is asked for; this says it while somebody looks.
 void warn_of_budget(const Budget& budget, const Logger& log) {
@@ -286,7 +266,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   TERRACE_ASSIGN_OR_RETURN(const NodeCard card, open_card(options.card, log));
   const Machine machine{kernels::detect_cpu_features(), options.isa, card.card.get()};
   TERRACE_ASSIGN_OR_RETURN(const kernels::Ops ops, kernels::select_ops(machine.cpu, machine.isa));
-  TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options, card.card.get()));
+  TERRACE_ASSIGN_OR_RETURN(const std::uint64_t available, memory_available());
+  TERRACE_ASSIGN_OR_RETURN(const Budget budget, choose_budget(options, card.card.get(), available));
   TERRACE_ASSIGN_OR_RETURN(const CpuChoice cpus,
                            choose_cpus(cpus_of_this_machine(), {options.threads, options.cpu_list}));
   TERRACE_RETURN_IF_ERROR(transport::check_busy_poll(options.link, cpus.waiting));

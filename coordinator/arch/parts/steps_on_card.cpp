@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/base/check.h"
@@ -40,6 +41,8 @@ const char* text(CardFailure what) {
   }
   return "values";
 }
+
+void give_way() { std::this_thread::yield(); }
 
 std::uint64_t us_since(std::chrono::steady_clock::time_point begin) {
   const auto passed = std::chrono::steady_clock::now() - begin;
@@ -197,7 +200,8 @@ Result<StepsOnCard::Heads> StepsOnCard::beside_legs() {
 Status StepsOnCard::layer_of_legs(std::uint32_t layer, bool own_on_card) {
   Part& part = step_parts_[0];
   const auto begin = std::chrono::steady_clock::now();
-  TERRACE_ASSIGN_OR_RETURN(part.routed, parts_.card->routed(layer));
+  const bool blocks = parts_.options.waiting == Waiting::kBlock;
+  TERRACE_ASSIGN_OR_RETURN(part.routed, parts_.card->routed(layer, blocks ? give_way : nullptr));
   part.wait_us = us_since(begin);
   TERRACE_RETURN_IF_ERROR(submit(part, layer, own_on_card));
   TERRACE_RETURN_IF_ERROR(collect(part, layer));

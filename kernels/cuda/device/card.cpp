@@ -32,6 +32,11 @@ Result<CardInfo> describe(int index) {
   info.multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   info.shared_bytes_per_block = static_cast<std::uint32_t>(properties.sharedMemPerBlockOptin);
   info.integrated = properties.integrated != 0;
+  int ends_long_kernels = 0;
+  TERRACE_RETURN_IF_ERROR(driver_status(info,
+                                        cudaDeviceGetAttribute(&ends_long_kernels, cudaDevAttrKernelExecTimeout, index),
+                                        "asking whether kernels are ended"));
+  info.ends_long_kernels = ends_long_kernels != 0;
   TERRACE_RETURN_IF_ERROR(make_current(info));
   std::size_t free = 0, total = 0;
   TERRACE_RETURN_IF_ERROR(driver_status(info, cudaMemGetInfo(&free, &total), "asking for free memory"));

@@ -84,7 +84,11 @@ Result<Graph> Graph::capture(const Stream& stream, FunctionRef<Status()> queue) 
   cudaGraphExec_t executable = nullptr;
   TERRACE_RETURN_IF_ERROR(
       driver_status(stream.card(), cudaGraphInstantiate(&executable, graph, 0), "making a graph of a capture"));
-  return Graph(executable);
+  Graph made(executable);
+  // Its memory on the card is taken now: a launch that runs out of it would be a step that fails.
+  TERRACE_RETURN_IF_ERROR(
+      driver_status(stream.card(), cudaGraphUpload(executable, stream.native()), "taking a graph to the card"));
+  return made;
 }
 
 Status Graph::launch(const Stream& stream) const {

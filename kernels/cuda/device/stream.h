@@ -30,6 +30,7 @@ struct CardInfo {
   std::uint32_t multiprocessors = 0;
   std::uint32_t shared_bytes_per_block = 0;  // the most that a block may ask for
   bool integrated = false;                   // its memory is the host's
+  bool ends_long_kernels = false;            // its driver does, after some seconds: it drives a display
 };
 
 class Event {
@@ -79,7 +80,8 @@ class Stream {
 // Work queued once and replayed: one launch for a whole step.
 class Graph {
  public:
-  // What `queue` puts on the stream is captured instead of run. The memory that it names must stay.
+  // What `queue` puts on the stream is captured instead of run. The memory that it names must stay. kOutOfMemory: the
+  // card has none left for the graph itself, which is beside the budget.
   static Result<Graph> capture(const Stream& stream, FunctionRef<Status()> queue);
   Status launch(const Stream& stream) const;
 

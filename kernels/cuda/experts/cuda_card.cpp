@@ -10,16 +10,12 @@
 #include "kernels/cuda/experts/executor.h"
 #include "kernels/cuda/experts/multiplier.h"
 #include "kernels/cuda/experts/open.h"
+#include "kernels/cuda/experts/plan.h"
 #include "kernels/cuda/experts/writer.h"
 #include "kernels/cuda/trunk/trunk.h"
 
 namespace terrace::kernels::cuda {
 namespace {
-
-// The rest is for the driver, the display and whoever comes later.
-constexpr double kDefaultShare = 0.9;
-// Of memory that is the host's as well, which has experts and a cache of its own to hold.
-constexpr double kDefaultShareOfHostMemory = 0.5;
 
 // Enough that a card's caches hold little of it, and read in a millisecond.
 constexpr std::uint64_t kReadAtOnce = std::uint64_t{4} << 30;
@@ -33,8 +29,7 @@ Result<std::uint64_t> default_budget(int index) {
   TERRACE_ASSIGN_OR_RETURN(const std::vector<CardInfo> cards, list_cards());
   if (static_cast<std::size_t>(index) >= cards.size()) return std::uint64_t{0};  // Card::open() says it
   const CardInfo& card = cards[static_cast<std::size_t>(index)];
-  const double share = card.integrated ? kDefaultShareOfHostMemory : kDefaultShare;
-  return static_cast<std::uint64_t>(static_cast<double>(card.free_bytes) * share);
+  return default_budget_bytes(card.free_bytes, card.integrated);
 }
 
 }  // namespace
@@ -51,7 +46,7 @@ Result<std::unique_ptr<CudaCard>> CudaCard::open(int index, std::optional<std::u
 
 CudaCard::CudaCard(std::unique_ptr<Card> card) : card_(std::move(card)) {
   const CardInfo& info = card_->info();
-  facts_ = {info.index, info.name, card_->budget_bytes(), info.total_bytes, info.integrated};
+  facts_ = {info.index, info.name, card_->budget_bytes(), info.total_bytes, info.integrated, info.ends_long_kernels};
 }
 
 Status CudaCard::take_memory() {

@@ -161,8 +161,10 @@ Status CudaExecutor::replay(const CardSlice& slice) {
   const auto found = std::find_if(replays_.begin(), replays_.end(), [&](const Replay& r) { return r.what == what; });
   if (found != replays_.end()) return found->graph.launch(stream_);
   if (replays_.size() >= kMostReplays) return launch_all(slice);
-  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, [&] { return launch_all(slice); }));
-  replays_.push_back({what, std::move(graph)});
+  Result<Graph> graph = Graph::capture(stream_, [&] { return launch_all(slice); });
+  if (!graph.ok() && graph.error().code() == ErrorCode::kOutOfMemory) return launch_all(slice);
+  if (!graph.ok()) return graph.error();
+  replays_.push_back({what, std::move(*graph)});
   return replays_.back().graph.launch(stream_);
 }
 

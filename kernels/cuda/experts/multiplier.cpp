@@ -101,8 +101,10 @@ Status CudaMultiplier::replay(std::span<const CardProduct> products, std::span<c
                                   [&](const Replay& r) { return r.n == n && r.matrices == matrices; });
   if (found != replays_.end()) return found->graph.launch(stream_);
   if (replays_.size() >= kMostReplays) return queue(products, shapes, at, n);
-  TERRACE_ASSIGN_OR_RETURN(Graph graph, Graph::capture(stream_, [&] { return queue(products, shapes, at, n); }));
-  replays_.push_back({matrices, n, std::move(graph)});
+  Result<Graph> graph = Graph::capture(stream_, [&] { return queue(products, shapes, at, n); });
+  if (!graph.ok() && graph.error().code() == ErrorCode::kOutOfMemory) return queue(products, shapes, at, n);
+  if (!graph.ok()) return graph.error();
+  replays_.push_back({matrices, n, std::move(*graph)});
   return replays_.back().graph.launch(stream_);
 }
 

@@ -46,6 +46,10 @@ bool fits(const ExpertForm& form, const SliceSize& size, const WorkspaceBytes& b
 
 }  // namespace
 
+std::uint64_t default_budget_bytes(std::uint64_t free_bytes, bool integrated) {
+  return integrated ? free_bytes / 2 : free_bytes / 10 * 9;
+}
+
 SliceLayout lay_out(const ExpertForm& form, const SliceSize& size) {
   const ExpertShape& shape = form.shape;
   const std::uint64_t rows = size.rows, pairs = size.pairs, slots = rows * size.pairs_of_row;

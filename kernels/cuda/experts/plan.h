@@ -15,6 +15,11 @@
 
 namespace terrace::kernels::cuda {
 
+// What a program takes of a card where nobody says how much: nine tenths of what is free, for graphs and the driver,
+// the display and whoever comes later need the rest; half where that is the host's memory as well, which has experts
+// and a cache of its own to hold.
+std::uint64_t default_budget_bytes(std::uint64_t free_bytes, bool integrated);
+
 // A layer's experts as the kernels see them.
 struct ExpertForm {
   ExpertShape shape;

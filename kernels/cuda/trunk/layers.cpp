@@ -141,7 +141,8 @@ AttentionArgs CudaTrunk::attention_args(const HeadsArgs& heads) const {
   args.n_rows = size_.n_rows;
   args.n_heads = model_.n_heads;
   args.max_keys = size_.most_keys;
-  args.rows_are_alone = size_.n_tables == size_.n_rows;
+  // Of the step: a later part's row may go on from a key that an earlier one wrote a moment ago.
+  args.rows_are_alone = size_.n_tables == size_.n_rows && now_->first_row == 0;
   args.scale = model_.score_scale;
   args.scratch = step<float>(at_.partials);
   args.scratch_bytes = at_.partials_bytes;

@@ -1,4 +1,5 @@
-// Captured parts of steps, found by what a part depends on: so many at most, the latest used of them.
+// Captured parts of steps, found by what a part depends on: so many at most, the latest used of them. What they take of
+// a card is the driver's, beside the budget (docs/adr/0026).
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,9 @@
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "common/base/function_ref.h"
+#include "common/base/result.h"
 
 namespace terrace::kernels::cuda {
 
@@ -34,6 +38,13 @@ class Replays {
     }
     return all_.emplace_back(Replay{key, ++uses_, std::move(graph)}).graph;
   }
+  // Drops the one that was not used for longest, of which nothing may run; false: there is none.
+  bool drop_oldest() {
+    if (all_.empty()) return false;
+    std::swap(*std::ranges::min_element(all_, {}, &Replay::used), all_.back());
+    all_.pop_back();
+    return true;
+  }
   std::size_t size() const { return all_.size(); }
 
  private:
@@ -46,5 +57,14 @@ class Replays {
   std::uint64_t uses_ = 0;
   std::vector<Replay> all_;
 };
+
+// `make`, again with one replay fewer as long as it runs out of memory and there is one. Errors: make's last one.
+template <class T>
+Status make_in_place_of_oldest(Replays<T>& replays, FunctionRef<Status()> make) {
+  while (true) {
+    Status made = make();
+    if (made.ok() || made.error().code() != ErrorCode::kOutOfMemory || !replays.drop_oldest()) return made;
+  }
+}
 
 }  // namespace terrace::kernels::cuda

@@ -149,7 +149,7 @@ CardStepInput CudaTrunk::begin_part(const CardStepSize& size, std::uint32_t part
   StepPart& now = parts_[part];
   now = {};
   now.size = size;
-  if (part == 0 && starts(size)) now.size.most_keys = keys_of_graph(size.most_keys, limits_.context);
+  if (part == 0 && is_replayed(size)) now.size.most_keys = keys_of_graph(size.most_keys, limits_.context);
   StepPlace place{0, room_.own};
   if (part > 0) {
     const StepPart& before = parts_[part - 1];
@@ -184,13 +184,19 @@ void CudaTrunk::use(std::uint32_t part) {
   at_ = now_->at;
 }
 
-bool CudaTrunk::starts(const CardStepSize& size) const {
+bool CudaTrunk::is_replayed(const CardStepSize& size) {
   return size.n_rows <= kMostReplayedRows && size.n_wanted <= kHeadRows;
+}
+
+// Its kernels wait for the other legs, however long those take: a driver that ends kernels which run for seconds would
+// take the card away.
+bool CudaTrunk::starts(const CardStepSize& size) const {
+  return !stream_.card().ends_long_kernels && is_replayed(size);
 }
 
 // Where what is captured lies: parts behind the first begin where those before them end, and are not.
 Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pending, FunctionRef<Status()> queue) {
-  if (!is_replayed() || now_ != parts_.data()) return queue();
+  if (!is_replayed(size_) || now_ != parts_.data()) return queue();
   const ReplayKey key = {static_cast<std::uint32_t>(piece),
                          layer,
                          static_cast<std::uint32_t>(pending),
@@ -201,9 +207,14 @@ Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pend
   Graph* graph = replays_.find(key);
   if (graph == nullptr) {
     // Never queued as it is: beside legs the card waits for flags that this thread raises, and a launch waits where a
-    // thousand are pending. What add() may drop has ended: steps are waited for.
-    TERRACE_ASSIGN_OR_RETURN(Graph captured, Graph::capture(stream_, queue));
-    graph = &replays_.add(key, std::move(captured));
+    // thousand are pending. What is dropped has ended, for steps are waited for; the driver keeps what has not until
+    // then.
+    std::optional<Graph> captured;
+    TERRACE_RETURN_IF_ERROR(make_in_place_of_oldest(replays_, [&]() -> Status {
+      TERRACE_ASSIGN_OR_RETURN(captured, Graph::capture(stream_, queue));
+      return {};
+    }));
+    graph = &replays_.add(key, std::move(*captured));
   }
   return graph->launch(stream_);
 }
@@ -393,11 +404,12 @@ CardRoutedRows CudaTrunk::routed_rows(std::uint32_t layer) const {
           reinterpret_cast<const float*>(back(at_.weights))};
 }
 
-Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer) {
+Result<CardRoutedRows> CudaTrunk::routed(std::uint32_t layer, GiveWay give_way) {
   const std::atomic_ref word(*flag(layer, Flag::kRows));
   while (true) {
     for (int look = 0; look < kLooks; ++look)
       if (word.load(std::memory_order_acquire) == started_steps_) return routed_rows(layer);
+    if (give_way != nullptr) give_way();
     TERRACE_ASSIGN_OR_RETURN(const bool done, stream_.is_done());
     if (done && word.load(std::memory_order_acquire) != started_steps_)
       return Error(ErrorCode::kInternal, fmt::format("card {} ({}): a step ended before layer {}", stream_.card().index,

@@ -41,7 +41,7 @@ class CudaTrunk final : public CardTrunk {
   Result<CardStepResult> run(std::span<const SlabView> slabs) override;
   bool starts(const CardStepSize& size) const override;
   Status start(std::span<const SlabView> slabs) override;
-  Result<CardRoutedRows> routed(std::uint32_t layer) override;
+  Result<CardRoutedRows> routed(std::uint32_t layer, GiveWay give_way) override;
   void give_sums(std::uint32_t layer) override;
   Result<CardStepResult> finish() override;
   void give_up() override;
@@ -93,7 +93,7 @@ class CudaTrunk final : public CardTrunk {
   Status upload(CardWriter& writer, const LoadProgress& on_progress);
 
   // trunk.cpp: what a step is
-  bool is_replayed() const { return starts(size_); }
+  static bool is_replayed(const CardStepSize& size);
   Status place(std::span<const SlabView> slabs);
   void use(std::uint32_t part);
   Status replay_or_queue(Piece piece, std::uint32_t layer, Pending pending, FunctionRef<Status()> queue);
@@ -176,7 +176,9 @@ class CudaTrunk final : public CardTrunk {
   StepPart* now_ = nullptr;      // the one at hand; its size and places are the two below
   CardStepSize size_;
   StepLayout at_;
-  static constexpr std::size_t kMostReplays = 1024;
+  // Each takes card memory beside the budget. So many hold a layer's part of each layer of a deep model, or the sizes
+  // that streams which decode come in.
+  static constexpr std::size_t kMostReplays = 128;
   Replays<Graph> replays_{kMostReplays};
   const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold

@@ -284,6 +284,7 @@ struct TwoCards {
                               i == 0 ? CardLeg::Place::kWithTrunk : CardLeg::Place::kApart)
                     .value();
       EXPECT_TRUE(legs[i]->load(model().part_reader(), serial, [](std::uint64_t, std::uint64_t) {}).ok());
+      pairs_when_loaded[i] = std::exchange(cards[i].pairs, 0);
     }
     dispatcher.emplace(*owners, std::vector<Leg*>{&*host, legs[0].get(), legs[1].get()}, model().kernels, kTopK, serial,
                        model().ops);
@@ -297,6 +298,7 @@ struct TwoCards {
   }
 
   Serial serial;
+  std::uint64_t pairs_when_loaded[2] = {};
   terrace::test::FakeCard cards[2] = {terrace::test::FakeCard(all_slabs()), terrace::test::FakeCard(all_slabs(), 1)};
   std::optional<OwnerTable> owners;
   std::optional<HostLeg> host;
@@ -341,6 +343,17 @@ TEST(CardLegTest, OnlyTheTrunksCard_GivesItsSlabsToTheTrunk) {
   ASSERT_TRUE(two.sums_of(rows).ok());
   EXPECT_EQ(two.cards[0].pairs, 0u) << "the trunk computes them";
   EXPECT_GT(two.cards[1].pairs, 0u);
+}
+
+// What a driver does at a kernel's first launch may wait for the trunk's card, which waits for this leg in its steps.
+TEST(CardLegTest, ACardApart_HasComputedAPairOfEachShapeWhenItIsLoaded) {
+  TwoCards two;
+  std::vector<kernels::ExpertShape> shapes;
+  for (const auto& layer : model().kernels)
+    if (std::ranges::count(shapes, layer.shape) == 0) shapes.push_back(layer.shape);
+  EXPECT_EQ(two.pairs_when_loaded[0], 0u) << "launches nothing while the trunk waits there";
+  EXPECT_EQ(two.pairs_when_loaded[1], shapes.size());
+  EXPECT_EQ(two.legs[1]->counters().pairs, 0u) << "nobody asked for them";
 }
 
 TEST(CardLegTest, OneOfTwoCardsFails_ItAloneIsLost) {

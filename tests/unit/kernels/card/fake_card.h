@@ -67,6 +67,9 @@ class FakeCard final : public kernels::ExpertCard {
     return std::unique_ptr<kernels::CardTrunk>(std::move(made));
   }
 
+  // As another card has them; before it is used.
+  kernels::CardFacts& change_facts() { return facts_; }
+
   double reads_a_second = 0;  // 0: it has no such measure
   TensorType no_kernel_for = TensorType::kI8;
   bool broken = false;            // every later submit, collect and write fails

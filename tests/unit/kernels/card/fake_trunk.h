@@ -64,8 +64,12 @@ class FakeTrunk final : public kernels::CardTrunk {
     return {};
   }
   // The card's own experts are computed first: their sums wait beside those that others give.
-  Result<kernels::CardRoutedRows> routed(std::uint32_t layer) override {
+  Result<kernels::CardRoutedRows> routed(std::uint32_t layer, GiveWay give_way) override {
     TERRACE_CHECK(is_started_, "routed() of a step that was not started");
+    if (give_way != nullptr) {
+      give_way();
+      ++gave_way;
+    }
     TERRACE_RETURN_IF_ERROR(compute_layer(layer, slabs_));
     std::fill(now_->sums.begin(), now_->sums.end(), kNotYet);
     return routed_rows();
@@ -124,6 +128,7 @@ class FakeTrunk final : public kernels::CardTrunk {
   std::uint32_t most_started_rows = 16;
   std::uint64_t copied_blocks = 0;
   std::uint64_t waited = 0;         // for a layer's rows, asleep
+  std::uint64_t gave_way = 0;       // while it looked for those of a started step
   bool comes_to_who_waits = false;  // not to who polls
   bool as_late_as_possible = false;
   std::function<void(std::uint32_t part, std::uint32_t layer)> queued;  // hears of every queue_layer()

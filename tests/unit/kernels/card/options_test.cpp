@@ -64,6 +64,7 @@ TEST(CardOptions, WhatMakesNoSense_IsRefusedByName) {
 // A machine with fake cards 0 .. n - 1.
 struct Machine {
   std::uint32_t n_cards = 0;
+  std::optional<std::uint32_t> integrated = {};  // the number of the one whose memory is the host's
   Result<OpenedCards> open(const CardRequest& request) {
     return open_cards(
         request, [&](std::uint32_t index, std::optional<std::uint64_t> budget) -> Result<std::unique_ptr<ExpertCard>> {
@@ -72,6 +73,7 @@ struct Machine {
           if (index == 7) return Error(ErrorCode::kUnsupported, card + ": of another architecture");
           if (index >= n_cards) return Error(ErrorCode::kNotFound, "there is no " + card);
           auto made = std::make_unique<test::FakeCard>(budget.value_or(4096), static_cast<int>(index));
+          made->change_facts().integrated = index == integrated;
           return std::unique_ptr<ExpertCard>(std::move(made));
         });
   }
@@ -87,6 +89,12 @@ TEST(OpenCards, EachWithItsBudget_InTheOrderOfTheFlag) {
   EXPECT_EQ(opened->cards[1]->facts().budget_bytes, std::uint64_t{4} << 20);
   EXPECT_TRUE(opened->missing.empty());
   EXPECT_EQ(opened->host_bytes(), 0u) << "no fake card's memory is the host's";
+}
+
+TEST(OpenCards, OfTheHostsMemory_TheyTakeWhatCardsOfItTake) {
+  const auto opened = Machine{2, 1}.open({.gpu = {"0,1"}, .vram = {"8M,4M"}, .optional = false});
+  ASSERT_TRUE(opened.ok()) << opened.error().text();
+  EXPECT_EQ(opened->host_bytes(), std::uint64_t{4} << 20);
 }
 
 TEST(OpenCards, ACardThatIsNotThere_IsAnErrorByName_AlsoWhereCardsMayBeMissing) {

@@ -21,6 +21,13 @@ const ExpertForm kTwoClasses{{TensorType::kQ4_K, TensorType::kQ8_0, TensorType::
 
 WorkspaceBytes workspace(std::uint64_t budget) { return {card_workspace_bytes(budget), card_staging_bytes(budget)}; }
 
+TEST(CardBudget, NineTenthsOfWhatIsFree_HalfWhereItIsTheHostsMemory) {
+  constexpr std::uint64_t kFree = 120 * 1024 * kMiB;
+  EXPECT_EQ(default_budget_bytes(kFree, false), 108 * 1024 * kMiB);
+  EXPECT_EQ(default_budget_bytes(kFree, true), 60 * 1024 * kMiB);
+  EXPECT_EQ(default_budget_bytes(0, false), 0u);
+}
+
 TEST(CardExpertsPlan, PiecesLieBehindEachOther_Aligned) {
   for (const ExpertForm& form : {kForm30B, kTwoClasses}) {
     const SliceLayout at = lay_out(form, {5, 40, 8});

@@ -160,5 +160,46 @@ TEST(TrunkReplays, BeyondTheMost_TheOneUnusedForLongestGoes) {
   EXPECT_EQ(replays.size(), kMost);
 }
 
+// Graphs are memory beside the budget: where it runs out the oldest make room for the step at hand.
+TEST(TrunkReplays, WithoutMemoryForAnother_TheOldestGoUntilThereIs) {
+  Replays<std::unique_ptr<std::uint32_t>> replays(8);
+  const auto key = [](std::uint32_t rows) { return ReplayKey{0, 0, 0, rows, 1, 1, 256}; };
+  for (std::uint32_t rows = 0; rows < 4; ++rows) replays.add(key(rows), std::make_unique<std::uint32_t>(rows));
+  ASSERT_NE(replays.find(key(0)), nullptr);  // so that 1 and 2 are the oldest
+  std::size_t room_for = 2;                  // replays, and one that is made
+  const auto make = [&]() -> Status {
+    if (replays.size() > room_for) return Error(ErrorCode::kOutOfMemory, "no memory for a graph");
+    return {};
+  };
+  EXPECT_TRUE(make_in_place_of_oldest(replays, make).ok());
+  EXPECT_EQ(replays.size(), 2u);
+  for (const std::uint32_t rows : {0u, 3u}) {
+    ASSERT_NE(replays.find(key(rows)), nullptr) << rows << " rows";
+    EXPECT_EQ(**replays.find(key(rows)), rows);
+  }
+}
+
+TEST(TrunkReplays, WithoutMemoryForTheOnlyOne_TheErrorIsTold) {
+  Replays<int> replays(8);
+  for (std::uint32_t rows = 0; rows < 3; ++rows) replays.add({0, 0, 0, rows, 1, 1, 256}, 1);
+  int asked = 0;
+  const Status none = make_in_place_of_oldest(replays, [&]() -> Status {
+    ++asked;
+    return Error(ErrorCode::kOutOfMemory, "no memory for a graph");
+  });
+  EXPECT_EQ(none.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(asked, 4) << "with three replays, two, one, none";
+  EXPECT_FALSE(replays.drop_oldest());
+}
+
+TEST(TrunkReplays, AnotherError_DropsNone) {
+  Replays<int> replays(8);
+  replays.add({0, 0, 0, 1, 1, 1, 256}, 1);
+  const Status failed =
+      make_in_place_of_oldest(replays, []() -> Status { return Error(ErrorCode::kInternal, "the card is gone"); });
+  EXPECT_EQ(failed.error().code(), ErrorCode::kInternal);
+  EXPECT_EQ(replays.size(), 1u);
+}
+
 }  // namespace
 }  // namespace terrace::kernels::cuda

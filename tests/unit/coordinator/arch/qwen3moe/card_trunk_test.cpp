@@ -108,6 +108,28 @@ TEST_P(TrunkOnCard, WhereTheCardIsALegToo_StepsGoByLayers) {
   EXPECT_GT(card_.trunk->started_steps, 0u);
 }
 
+// A card that takes its kernels' run time ill (CardTrunk::starts()): nothing on it waits for legs, by the same bits.
+TEST_P(TrunkOnCard, WhereTheCardStartsNoStep_StepsBesideLegsGoByLayers) {
+  ModelUnderTest here(path(), options(), serial_), there(path(), on_card(), serial_);
+  card_.trunk->most_started_rows = 0;
+  give_card(there, 1);
+  Sequence expected(here.trunk()), sequence(there.trunk());
+  EXPECT_EQ(test::greedy(sequence, kPrompt, 7, 12), test::greedy(expected, kPrompt, 7, 12));
+  EXPECT_EQ(card_.trunk->started_steps, 0u);
+}
+
+// Where threads block, somebody may need the CPU on which the step's thread looks for the card's rows.
+TEST_P(TrunkOnCard, RowsOfAStartedStep_AreLookedForByThePolicy) {
+  for (const Waiting waiting : {Waiting::kBlock, Waiting::kSpinThenPark}) {
+    arch::TrunkOptions made = on_card();
+    made.waiting = waiting;
+    ModelUnderTest model(path(), made, serial_);
+    Sequence(model.trunk()).feed(kPrompt, 7);
+    EXPECT_GT(card_.trunk->started_steps, 0u);
+    EXPECT_EQ(card_.trunk->gave_way > 0, waiting == Waiting::kBlock) << name(waiting);
+  }
+}
+
 // Whatever layer's legs fail: the step ends with their error, the card's wait is ended, and the next step is right.
 TEST_P(TrunkOnCard, ALegThatFailsBesideTheCard_EndsTheStepAndTheCardsWait) {
   ModelUnderTest model(path(), on_card(), serial_);
