@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# "  12/2345 Test   #12: Name ......   Passed    0.01 sec"; what gtest says of parameters is no part of the name.
+# "  12/2345 Test   #12: Name ......   Passed    0.01 sec".
 RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (.+?) \.*\s*(\*\*\*)?([A-Z][A-Za-z ]*?)\s+(?:[\d.]+ sec)?\s*$")
 
 
@@ -39,7 +39,7 @@ def results(logs):
         for line in log.read_text(errors="replace").splitlines():
             found = RESULT.match(line)
             if found:
-                tests[found[1].split(" # ")[0].strip()] = found[3] == "Skipped"
+                tests[found[1]] = found[3] == "Skipped"
     return tests
 
 

@@ -24,17 +24,16 @@
 #include "coordinator/app/overlap_note.h"
 #include "coordinator/app/placement.h"
 #include "coordinator/app/recorded_experts.h"
+#include "coordinator/app/rejoining_nodes.h"
 #include "coordinator/arch/architectures.h"
 #include "coordinator/legs/auditor.h"
 #include "coordinator/legs/backstop.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/file_slabs.h"
-#include "coordinator/legs/grpc_node_control.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/leg_board.h"
 #include "coordinator/legs/node_session.h"
 #include "coordinator/legs/out_leg.h"
-#include "coordinator/legs/share_trial.h"
 #include "coordinator/legs/slab_prefetch.h"
 #include "coordinator/legs/slab_reader.h"
 #include "coordinator/legs/supervisor.h"
@@ -63,9 +62,6 @@ Result<std::string> kernel_names(const gguf::File& file, const kernels::CpuFeatu
   }
   return names;
 }
-
-// Of a call to a node that may come back: while one that answers nothing is waited for, no other is tried.
-constexpr std::chrono::milliseconds kRejoinCall{5'000};
 
 std::string coordinator_name() {
   const std::string host = machine_name();
@@ -147,9 +143,7 @@ struct Engine::Parts {
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
   void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
-  Result<std::unique_ptr<legs::NodeControl>> control_again(const std::string& node) const;
-  Status take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent, bool& wrong);
-  Result<legs::OpenedMember> reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop, bool& wrong);
+  RejoiningNodes rejoining() const { return {credentials, *transport, *session_model, session_options, cpus}; }
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const legs::OwnerTable& owners, std::size_t leg);
 };
@@ -408,7 +402,9 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
     return planner::owners_with_heirs(planned, gone, epoch, heirs, holds);
   };
   hooks.take_further = [this](const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
-                              bool& wrong) { return take_further(share, std::move(stop), bytes_sent, wrong); };
+                              bool& wrong) {
+    return rejoining().take_further(share, std::move(stop), bytes_sent, wrong);
+  };
   hooks.host = [this](const legs::OwnerTable& owners) { return as_dispatched(host_leg(owners), 0); };
   if (prefetch)
     hooks.bring_near = [this, planned](const legs::OwnerTable& owners, const legs::OwnerTable& if_lost) {
@@ -417,48 +413,15 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
   hooks.open = [this](std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
                       bool& wrong) -> Result<legs::OpenedMember> {
     try {
-      return reopen(leg, owners, std::move(stop), wrong);
+      TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<legs::NodeSession> session,
+                               rejoining().open(leg, owners, link_rates[leg - 1], std::move(stop), wrong));
+      return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
     } catch (const std::exception& thrown) {  // no thread, no memory: later, perhaps
       return Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", owners.leg_name(leg), thrown.what()));
     }
   };
   hooks.tell = [this](const std::string& line) { log ? log->warn("{}", line) : notes.print("{}", line); };
   supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
-}
-
-Result<std::unique_ptr<legs::NodeControl>> Engine::Parts::control_again(const std::string& node) const {
-  legs::ControlTimeouts timeouts;
-  timeouts.call = kRejoinCall;
-  return legs::make_grpc_node_control(node, timeouts, credentials);
-}
-
-Status Engine::Parts::take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
-                                   bool& wrong) {
-  // By a thread that ends with this: what it sends keeps off the step's CPU.
-  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
-  TERRACE_RETURN_IF_ERROR(share.member->take_further(share.owners, share.leg, stop, bytes_sent));
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(share.owners.leg_name(share.leg)));
-  legs::NodeSessionOptions options = session_options;
-  options.stop = std::move(stop);
-  return legs::try_share(std::move(control), *transport, *session_model, options,
-                         legs::trial_share(*manifest, share.before, share.owners, share.leg), share.leg, wrong);
-}
-
-Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop,
-                                                 bool& wrong) {
-  const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control, control_again(owners.leg_name(leg)));
-  legs::NodeSessionOptions options = session_options;
-  options.stop = std::move(stop);
-  options.link_rate = link_rates[leg - 1];
-  options.beside_steps = true;
-  TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,
-                           legs::NodeSession::open(std::move(control), *transport, *session_model, options));
-  const std::shared_ptr<legs::NodeSession> session = std::move(opened);
-  const Status taken = session->take_share(owners, leg, [](const legs::ShareProgress&) {});
-  wrong = session->wrong();
-  if (!taken.ok()) return taken.error();
-  return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {

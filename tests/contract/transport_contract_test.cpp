@@ -1,5 +1,4 @@
-// What every transport owes its users, whatever carries the bytes. A new transport is one more line in
-// transports.h.
+// What every transport owes its users, whatever carries the bytes. A new transport is one more line in transports.h.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

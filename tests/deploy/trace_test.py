@@ -13,34 +13,28 @@ import support
 TOLERANCE_US = 0.0015  # times have three decimals
 
 
+def generated(*flags):
+    """The JSON report of a short run of the demo model."""
+    words = ["generate", "--prompt", "Once upon a time", "--max-tokens", "5", "--json"]
+    done = support.run(support.program("terrace"), *words, *flags, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
 def traced(*flags):
-    """(events by track name, the JSON report) of a short run of the demo model with --trace."""
+    """(events by track name, the JSON report) of the same with --trace."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
-        done = support.run(
-            support.program("terrace"),
-            "generate",
-            "--prompt",
-            "Once upon a time",
-            "--max-tokens",
-            "5",
-            "--json",
-            "--audit",
-            "0",  # audits are batches of their own, which a trace does not show
-            "--trace",
-            file,
-            *flags,
-            stderr=subprocess.PIPE,
-        )
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
+        # Audits are batches of their own, which a trace does not show.
+        report = generated("--audit", "0", "--trace", file, *flags)
         events = json.loads(file.read_text())
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     tracks = collections.defaultdict(list)
     for event in events:
         if event["ph"] == "X":
             tracks[names[event["tid"]]].append(event)
-    return tracks, json.loads(done.stdout)
+    return tracks, report
 
 
 def end(event):
@@ -76,17 +70,7 @@ class Trace(unittest.TestCase):
 
     def test_the_text_is_the_same_with_and_without(self):
         _, report = traced()
-        plain = support.run(
-            support.program("terrace"),
-            "generate",
-            "--prompt",
-            "Once upon a time",
-            "--max-tokens",
-            "5",
-            "--json",
-            stderr=subprocess.PIPE,
-        )
-        self.assertEqual(report["logits_xxh3"], json.loads(plain.stdout)["logits_xxh3"])
+        self.assertEqual(report["logits_xxh3"], generated()["logits_xxh3"])
 
     def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_loaded(self):
         done = support.run(

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "common/base/program_options.h"
@@ -23,12 +22,27 @@ constexpr const char* kTwoTo63 = "9223372036854775808";
 const char* const kBad[] = {"-1",   "nan", kTwoTo63, "-9223372036854775808", "18446744073709551616", "inf", "1e400",
                             "0x10", "1 ",  "one"};
 
+// What an option takes, by its placeholder. One that is not known here fails the test: say which it is.
+enum class Takes { kNumber, kNumbers, kAddress, kText };
+const std::map<std::string, Takes> kPlaceholders = {
+    {"N", Takes::kNumber},          {"X", Takes::kNumber},        {"SIZE", Takes::kNumber},
+    {"TIME", Takes::kNumber},       {"PORT", Takes::kNumber},     {"FRACTION", Takes::kNumber},
+    {"US", Takes::kNumber},         {"N,...", Takes::kNumbers},   {"SIZE,...", Takes::kNumbers},
+    {"HOST:PORT", Takes::kAddress}, {"TEXT", Takes::kText},       {"FILE", Takes::kText},
+    {"DIR", Takes::kText},          {"SPEC|FILE", Takes::kText},  {"LIST", Takes::kText},
+    {"DATE", Takes::kText},         {"ORIGIN", Takes::kText},     {"NAME", Takes::kText},
+    {"CIDR", Takes::kText},         {"FIRST-LAST", Takes::kText}, {"DEVICE", Takes::kText},
+};
+
 struct Number {
   std::string option;
-  std::string placeholder;  // "N"
+  Takes takes;
 
-  // Looked at where it is used, so that errors name the option alone.
-  bool is_list() const { return placeholder.ends_with(",..."); }
+  bool is_address() const { return takes == Takes::kAddress; }
+  bool is_list() const { return takes == Takes::kNumbers; }
+  // Errors name the variable, or the line of the file. Lists and addresses are looked at where they are used: there
+  // errors name the option alone.
+  bool is_named_by_source() const { return takes == Takes::kNumber; }
 };
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -36,12 +50,8 @@ std::vector<std::string> words_of(const std::string& line) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-// The options that take numbers. A placeholder that is not known here fails the test: say whether it is a number.
+// The options that take numbers.
 std::vector<Number> numbers_of(const Arguments& command) {
-  const std::set<std::string> numbers = {"N",     "X",        "SIZE",     "TIME",      "PORT",
-                                         "N,...", "SIZE,...", "FRACTION", "HOST:PORT", "US"};
-  const std::set<std::string> texts = {"TEXT",   "FILE", "DIR",  "SPEC|FILE",  "LIST",  "DATE",
-                                       "ORIGIN", "NAME", "CIDR", "FIRST-LAST", "DEVICE"};
   Arguments help = command;
   help.push_back("--help");
   const Outcome shown = run_program(help);
@@ -56,10 +66,11 @@ std::vector<Number> numbers_of(const Arguments& command) {
     const bool takes_value = row.size() > 1 && line.substr(at + row[0].size(), 2) != "  ";
     if (!takes_value) continue;
     const std::string& placeholder = row[1];
-    if (numbers.contains(placeholder))
-      found.push_back({row[0].substr(2), placeholder});
-    else
-      EXPECT_TRUE(texts.contains(placeholder) || placeholder.find('|') != std::string::npos) << line;
+    const auto known = kPlaceholders.find(placeholder);
+    if (known == kPlaceholders.end())
+      EXPECT_NE(placeholder.find('|'), std::string::npos) << line;  // a choice
+    else if (known->second != Takes::kText)
+      found.push_back({row[0].substr(2), known->second});
   }
   return found;
 }
@@ -83,7 +94,7 @@ class CliNumbers : public ::testing::TestWithParam<std::string> {
     return is_node() ? Arguments{program(kNodeProgram)} : Arguments{program("terrace"), GetParam()};
   }
   static std::string value(const Number& number, const std::string& bad) {
-    return number.placeholder == "HOST:PORT" ? "127.0.0.1:" + bad : bad;
+    return number.is_address() ? "127.0.0.1:" + bad : bad;
   }
   // Whether the `option`-th option meets the `value`-th value in a process.
   bool in_process_of_its_own(std::size_t option, std::size_t value) const {
@@ -161,7 +172,7 @@ TEST_P(CliNumbers, ByFlag) {
       [](const Number& number, const std::string& value) {
         return Given{{}, {fmt::format("--{}={}", number.option, value)}};
       },
-      [](const Number& number) { return number.placeholder == "HOST:PORT" ? "" : "--" + number.option; });
+      [](const Number& number) { return number.is_address() ? "" : "--" + number.option; });
 }
 
 TEST_P(CliNumbers, ByVariable) {
@@ -174,8 +185,7 @@ TEST_P(CliNumbers, ByVariable) {
       [&](const Number& number, const std::string& value) {
         return Given{{{variable(number), value}}, {}};
       },
-      // A list's variable and an address are looked at where they are used: named as the option is.
-      [&](const Number& number) { return number.placeholder.size() <= 4 ? variable(number) : ""; });
+      [&](const Number& number) { return number.is_named_by_source() ? variable(number) : ""; });
 }
 
 TEST_P(CliNumbers, ByConfigurationFile) {
@@ -183,7 +193,7 @@ TEST_P(CliNumbers, ByConfigurationFile) {
       [&](const Number& number, const std::string& value) {
         return Given{{}, {"--config", write_config(fmt::format("{} = \"{}\"\n", number.option, value))}};
       },
-      [](const Number& number) { return number.placeholder.size() <= 4 ? "mine.toml:1: " + number.option : ""; });
+      [](const Number& number) { return number.is_named_by_source() ? "mine.toml:1: " + number.option : ""; });
 }
 
 // As TOML's own numbers, which know NaN and infinity and end at 2^63 - 1.
@@ -192,7 +202,7 @@ TEST_P(CliNumbers, ByConfigurationFile_AsTomlNumbers) {
   const std::vector<Number> numbers = numbers_of(command());
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const Number& number = numbers[i];
-    if (number.placeholder == "HOST:PORT") continue;
+    if (number.is_address()) continue;
     for (std::size_t j = 0; j < std::size(bad_numbers); ++j) {
       const std::string bad = bad_numbers[j], line = fmt::format("{} = {}\n", number.option, bad);
       SCOPED_TRACE(line);

@@ -72,13 +72,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // Of a link that an earlier session has measured, while decode batches go, which this test says they do: a node that is
-// back and a further share have a quarter, all connections together; the first share has what weights have at all.
+// back and a further share have a quarter, all connections together; the first share has what weights have at all. The
+// paces looked at are those of the connections that carry weights, which nothing moves once they are sent: those of
+// prompts have their own, from the first time that somebody waits for the node.
 TEST(SlabsBesideSteps, AreGivenAQuarterOfTheLink) {
   constexpr std::uint64_t kRate = 400'000'000;
   const GateModel model;
   const legs::SessionModel session_model = model.session_model(model.kernels);
   transport::TcpTransport tcp;
-  auto proving = transport::test::proving(tcp);
   test::NodeInProcess node(tcp, {});
   const std::vector<std::string> nodes = {node.address()};
   const auto share = [&](const std::string& here, const std::string& there, std::uint64_t epoch) {
@@ -96,21 +97,27 @@ TEST(SlabsBesideSteps, AreGivenAQuarterOfTheLink) {
       options.link_rate = kRate;
       options.beside_steps = back;
       options.decode = std::make_shared<transport::DecodeActivity>();
-      options.decode->seen(legs::Clock::now() + std::chrono::hours(1));  // and all the time until then
+      // And all the time until then, or until a batch goes in truth.
+      const auto steps_go_on = [&] { options.decode->seen(legs::Clock::now() + std::chrono::hours(1)); };
+      test::CountedTransport counted(tcp);
+      auto proving = transport::test::proving(counted);
       const auto session = must(legs::NodeSession::open(must(legs::make_grpc_node_control(node.address(), {})), proving,
                                                         session_model, options));
+      steps_go_on();
       const Status ready = session->take_share(share("0-15", "16-31", 1), 1, [](const legs::ShareProgress&) {});
       ASSERT_TRUE(ready.ok()) << ready.error().text();
       const std::uint64_t quarter = kRate / 4 / sockets;
-      if (back)
-        EXPECT_EQ(session->link_rate().pace(), quarter);
-      else
-        EXPECT_GT(session->link_rate().pace(), quarter);
+      for (std::uint32_t socket = 0; socket < sockets; ++socket)
+        if (back)
+          EXPECT_EQ(counted.pace(1 + sockets + socket), quarter);
+        else
+          EXPECT_GT(counted.pace(1 + sockets + socket), quarter);
+      steps_go_on();  // the share was tried with a batch
       std::uint64_t sent = 0;
       const Status further = session->take_further(share("0-3", "4-31", 2), 1, {}, sent);
       ASSERT_TRUE(further.ok()) << further.error().text();
       EXPECT_GT(sent, 0u);
-      EXPECT_EQ(session->link_rate().pace(), quarter);
+      for (std::uint32_t socket = 0; socket < sockets; ++socket) EXPECT_EQ(counted.pace(1 + sockets + socket), quarter);
     }
 }
 

@@ -2,14 +2,17 @@
 // transport. What fault tests run again and again with another fault each time.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/result.h"
 #include "common/transport/connection.h"
 #include "coordinator/legs/node_session.h"
+#include "coordinator/legs/step_clock.h"
 #include "tests/e2e/support/gate_parts.h"
 #include "tests/e2e/support/node_in_process.h"
 
@@ -28,6 +31,20 @@ inline constexpr Patience kShort{.connect = std::chrono::milliseconds(2000),
                                  .liveness = std::chrono::milliseconds(600),
                                  .batch = std::chrono::milliseconds(1200),
                                  .progress = std::chrono::milliseconds(1200)};
+
+// A hundredth of the time that passes: on the busiest machine no batch is late, so none is hedged and no node is passed
+// over, and the frames of a generation are the same ones each time.
+class UnhurriedClock final : public legs::StepClock {
+ public:
+  TimePoint now() override { return begin_ + (std::chrono::steady_clock::now() - begin_) / 100; }
+  void wait(std::span<pollfd> entries, TimePoint until) override {
+    legs::steady_clock().wait(
+        entries, std::min(begin_ + (until - begin_) * 100, std::chrono::steady_clock::now() + kLongestWait));
+  }
+
+ private:
+  const TimePoint begin_ = std::chrono::steady_clock::now();
+};
 
 // One coordinator's way to a node.
 struct NodeLink {

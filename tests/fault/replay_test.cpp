@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <span>
 
@@ -15,7 +14,6 @@
 #include "common/transport/recording/replay.h"
 #include "common/transport/sealed/sealed.h"
 #include "common/wire/messages.h"
-#include "coordinator/legs/step_clock.h"
 #include "tests/e2e/support/process.h"
 #include "tests/fault/fault_world.h"
 #include "tests/fault/recorded_control.h"
@@ -30,20 +28,6 @@ using testing::IsEmpty;
 using transport::RecordedEvent;
 using transport::Recording;
 using transport::Replay;
-
-// A hundredth of the time that passes: on the busiest machine no batch is late, so none is hedged and no node is passed
-// over, and the frames of a generation are the same ones each time.
-class UnhurriedClock final : public legs::StepClock {
- public:
-  TimePoint now() override { return begin_ + (std::chrono::steady_clock::now() - begin_) / 100; }
-  void wait(std::span<pollfd> entries, TimePoint until) override {
-    legs::steady_clock().wait(
-        entries, std::min(begin_ + (until - begin_) * 100, std::chrono::steady_clock::now() + kLongestWait));
-  }
-
- private:
-  const TimePoint begin_ = std::chrono::steady_clock::now();
-};
 
 class ReplayOfAGeneration : public testing::Test {
  protected:
@@ -68,7 +52,7 @@ class ReplayOfAGeneration : public testing::Test {
 
   const test::TempDir dir_;
   const std::filesystem::path file_ = dir_ / "first-node.frames";
-  UnhurriedClock clock_;
+  test::UnhurriedClock clock_;
   FaultWorld world_{&clock_};
 };
 

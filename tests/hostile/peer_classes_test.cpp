@@ -17,6 +17,7 @@
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/common/temp_dir.h"
 #include "tests/unit/tier_node/support/node_parts.h"
+#include "tests/unit/tier_node/support/open_request.h"
 #include "tier_node/service/control_server.h"
 
 namespace terrace::node {
@@ -242,17 +243,8 @@ class PeerClassOfCalls : public ::testing::Test {
         channel_.get(), rpc, &context, request, &reply);
   }
   std::uint64_t open() {
-    v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(wire::kProtocolMin);
-    request.mutable_protocol()->set_max(wire::kProtocolMax);
-    request.set_numerics_version(1);
-    request.set_manifest(model_.manifest_bytes);
-    request.set_max_rows(64);
-    request.set_max_pairs(512);
-    request.set_max_ranges(8);
-    request.set_largest_frame(16 << 20);
     v1::OpenSessionReply reply;
-    const grpc::Status status = call("OpenSession", request, reply);
+    const grpc::Status status = call("OpenSession", test::open_request(model_), reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply.session();
   }

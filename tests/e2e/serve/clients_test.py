@@ -20,13 +20,17 @@ def check_ball(test, ball):
     test.assertIn(ball["size"], range(10))
 
 
+def serve_with_a_key(case):
+    """A server that takes the key sk-right, for all tests of the class."""
+    keys = case.enterClassContext(server.write_keys("sk-right"))
+    return case.enterClassContext(server.serve("--api-key-file", keys.name))
+
+
 class OpenAi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.openai = support.module("openai")
-        cls.keys = server.write_keys("sk-right")
-        cls.enterClassContext(cls.keys)
-        cls.server = cls.enterClassContext(server.serve("--api-key-file", cls.keys.name))
+        cls.server = serve_with_a_key(cls)
         cls.client = cls.openai.OpenAI(base_url=cls.server.url + "/v1", api_key="sk-right", max_retries=0)
         cls.model = cls.client.models.list().data[0].id
 
@@ -151,9 +155,7 @@ class Anthropic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.anthropic = support.module("anthropic")
-        cls.keys = server.write_keys("sk-right")
-        cls.enterClassContext(cls.keys)
-        cls.server = cls.enterClassContext(server.serve("--api-key-file", cls.keys.name))
+        cls.server = serve_with_a_key(cls)
         cls.client = cls.anthropic.Anthropic(base_url=cls.server.url, api_key="sk-right", max_retries=0)
         cls.options = {
             "model": "terrace",

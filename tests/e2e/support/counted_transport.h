@@ -1,10 +1,13 @@
-// A transport that counts its connections, can refuse further ones, and knows what each of them has sent.
+// A transport that counts its connections, can refuse further ones, and knows what each of them has sent and at what
+// pace.
 #pragma once
 
 #include <atomic>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +15,38 @@
 #include "common/transport/connection.h"
 
 namespace terrace::test {
+
+// The connection below, and the pace that it was given.
+class CountedConnection final : public transport::Connection {
+ public:
+  explicit CountedConnection(std::unique_ptr<transport::Connection> below) : below_(std::move(below)) {}
+  std::uint64_t pace() const { return pace_; }
+
+  void set_pace(std::uint64_t bytes_per_second) override {
+    pace_ = bytes_per_second;
+    below_->set_pace(bytes_per_second);
+  }
+  Result<transport::SendTicket> send(std::span<const std::span<const std::byte>> parts) override {
+    return below_->send(parts);
+  }
+  std::size_t poll(std::span<transport::Event> out) override { return below_->poll(out); }
+  void set_largest_frame(std::uint64_t bytes) override { below_->set_largest_frame(bytes); }
+  void release(std::span<const std::byte> frame) override { below_->release(frame); }
+  int wait_fd() override { return below_->wait_fd(); }
+  short wait_events() override { return below_->wait_events(); }
+  std::optional<transport::SentProgress> sent_progress() const override { return below_->sent_progress(); }
+  void close() override { below_->close(); }
+  const Error& close_reason() const override { return below_->close_reason(); }
+  transport::UnfinishedFrame unfinished() const override { return below_->unfinished(); }
+  transport::TransportStats stats() const override { return below_->stats(); }
+  transport::ConnectionSecurity security() const override { return below_->security(); }
+  bool near_its_end() const override { return below_->near_its_end(); }
+  std::string peer_name() const override { return below_->peer_name(); }
+
+ private:
+  const std::unique_ptr<transport::Connection> below_;
+  std::uint64_t pace_ = 0;
+};
 
 // Of the connections that connect() makes. Any threads, as far as `inner`, which outlives it, can.
 class CountedTransport final : public transport::Transport {
@@ -27,9 +62,10 @@ class CountedTransport final : public transport::Transport {
     auto connection = inner_.connect(address, options, timeout);
     if (!connection.ok()) return connection;
     ++made_;
+    auto counted = std::make_unique<CountedConnection>(std::move(*connection));
     const std::lock_guard lock(mutex_);
-    connections_.push_back(connection->get());
-    return connection;
+    connections_.push_back(counted.get());
+    return std::unique_ptr<transport::Connection>(std::move(counted));
   }
   const char* name() const override { return inner_.name(); }
 
@@ -40,13 +76,18 @@ class CountedTransport final : public transport::Transport {
     const std::lock_guard lock(mutex_);
     return connections_.at(number)->stats().bytes_sent;
   }
+  // What it was last given, bytes a second; 0: as fast as the link takes them.
+  std::uint64_t pace(std::size_t number) const {
+    const std::lock_guard lock(mutex_);
+    return connections_.at(number)->pace();
+  }
 
  private:
   transport::Transport& inner_;
   std::atomic<unsigned> made_ = 0;
   std::atomic<unsigned> most_ = std::numeric_limits<unsigned>::max();
   mutable std::mutex mutex_;
-  std::vector<const transport::Connection*> connections_;
+  std::vector<const CountedConnection*> connections_;
 };
 
 }  // namespace terrace::test

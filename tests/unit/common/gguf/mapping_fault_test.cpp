@@ -38,7 +38,8 @@ TEST_P(MappingFaultDeathTest, FileCutShortUnderItsReader_IsNamedAndEndsTheProces
   };
   EXPECT_EXIT(read_behind_the_cut(), testing::KilledBySignal(SIGBUS), "cut\\.gguf: .*cut short");
 }
-INSTANTIATE_TEST_SUITE_P(Threads, MappingFaultDeathTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Threads, MappingFaultDeathTest, ::testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Worker" : "Main"; });
 
 }  // namespace
 }  // namespace terrace::gguf

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -109,7 +110,11 @@ TEST_P(PoolTest, MayBeUsedFromOneThreadAfterAnother) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, PoolTest,
                          ::testing::Combine(::testing::Values(1, 2, 4, 9),
-                                            ::testing::Values(Waiting::kBlock, Waiting::kSpinThenPark)));
+                                            ::testing::Values(Waiting::kBlock, Waiting::kSpinThenPark)),
+                         [](const auto& tested) {
+                           return std::to_string(std::get<0>(tested.param)) +
+                                  (std::get<1>(tested.param) == Waiting::kBlock ? "_block" : "_spin");
+                         });
 
 TEST(Pool, StartedAndEndedAtOnce_NothingHangs) {
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(Pool::create({.n_workers = 4}).ok());

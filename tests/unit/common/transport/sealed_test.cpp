@@ -1,140 +1,21 @@
-// What sealed connections promise against whoever sits between the two ends: frames are moved by hand, changed or not.
+// What both ends of a sealed connection prove to each other, against whoever sits between them: frames are moved by
+// hand, changed or not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <xxhash.h>
 
 #include <functional>
 #include <random>
 
 #include "common/security/sha256.h"
 #include "common/transport/loopback/loopback.h"
-#include "common/transport/sealed/sealed_connection.h"
-#include "tests/contract/sealed_transport.h"
-#include "tests/contract/transport_harness.h"
-#include "tests/unit/common/transport/pipe.h"
+#include "tests/unit/common/transport/sealed_testing.h"
 
 namespace terrace::transport {
-namespace {
+namespace sealed_test {
 
-using namespace test;
-using security::Cipher;
-using testing::HasSubstr;
-using wire::FrameType;
+using namespace sealed_testing;
 
 constexpr Cipher kCiphers[] = {Cipher::kPlain, Cipher::kAes256Gcm, Cipher::kChaCha20Poly1305};
-
-// One end over a pipe, and what it gave to the layers above.
-struct SealedEnd {
-  std::unique_ptr<Connection> connection;
-  Pipe* pipe = nullptr;
-  std::vector<Bytes> frames;
-  std::vector<SendTicket> told_sent;
-  bool closed = false;
-
-  Connection* operator->() const { return connection.get(); }
-  void poll() {
-    for (bool more = true; more;) {
-      std::array<Event, 4> events;
-      const std::size_t n = connection->poll(events);
-      for (const Event& event : std::span(events).first(n)) {
-        if (event.kind == Event::Kind::kSent) told_sent.push_back(event.ticket);
-        if (event.kind == Event::Kind::kClosed) closed = true;
-        if (event.kind != Event::Kind::kReceived) continue;
-        frames.emplace_back(event.frame.begin(), event.frame.end());
-        connection->release(event.frame);
-      }
-      more = n > 0;
-    }
-  }
-  std::string why() const { return closed ? connection->close_reason().text() : "it is open"; }
-  Bytes take_sent() {
-    if (pipe->sent.empty()) throw std::runtime_error("nothing was sent");
-    Bytes frame = std::move(pipe->sent.front());
-    pipe->sent.pop_front();
-    return frame;
-  }
-};
-
-wire::Nonce nonce_of(unsigned first) {
-  wire::Nonce nonce;
-  for (std::size_t i = 0; i < nonce.size(); ++i) nonce[i] = static_cast<std::byte>(first + i);
-  return nonce;
-}
-
-SealedEnd end_of(std::unique_ptr<Handshake> handshake, std::uint64_t most_frames = kMostSealedFrames) {
-  SealedEnd end;
-  auto pipe = std::make_unique<Pipe>();
-  end.pipe = pipe.get();
-  end.connection = std::make_unique<SealedConnection>(std::move(pipe), std::move(handshake), 64, most_frames);
-  return end;
-}
-SealedEnd coordinator_of(const LinkKey& link, unsigned nonce = 0x10, std::uint64_t most_frames = kMostSealedFrames) {
-  return end_of(std::make_unique<Handshake>(link, nonce_of(nonce)), most_frames);
-}
-SealedEnd node_of(const LinkKey& link, unsigned nonce = 0x20, std::uint64_t most_frames = kMostSealedFrames) {
-  return end_of(std::make_unique<Handshake>(finder_of(link), nonce_of(nonce)), most_frames);
-}
-
-// Everything that either has sent reaches the other, until both are quiet.
-void carry(SealedEnd& a, SealedEnd& b) {
-  for (int quiet = 0; quiet < 2;) {
-    quiet = a.pipe->sent.empty() && b.pipe->sent.empty() ? quiet + 1 : 0;
-    while (!a.pipe->sent.empty()) b.pipe->deliver(a.take_sent());
-    while (!b.pipe->sent.empty()) a.pipe->deliver(b.take_sent());
-    a.poll();
-    b.poll();
-  }
-}
-
-struct SealedPair {
-  SealedEnd coordinator;
-  SealedEnd node;
-};
-SealedPair proven_pair(const LinkKey& link, unsigned node_nonce = 0x20) {
-  SealedPair pair{coordinator_of(link), node_of(link, node_nonce)};
-  carry(pair.coordinator, pair.node);
-  EXPECT_TRUE(pair.coordinator->security().proven && pair.node->security().proven)
-      << pair.coordinator.why() << "; " << pair.node.why();
-  return pair;
-}
-
-// What `from` makes of a frame.
-Bytes sealed_by(SealedEnd& from, const TestFrame& frame) {
-  EXPECT_TRUE(from->send(frame.parts()).ok());
-  return from.take_sent();
-}
-
-Bytes with_checksum(Bytes frame) {
-  std::memset(frame.data() + 56, 0, 8);
-  const std::uint64_t checksum = XXH3_64bits(frame.data(), frame.size());
-  std::memcpy(frame.data() + 56, &checksum, sizeof checksum);
-  return frame;
-}
-
-Bytes words(
-    FrameType type, const std::function<void(wire::FrameBuilder&)>& add = [](wire::FrameBuilder&) {}) {
-  wire::FrameBuilder builder;
-  builder.begin({.type = type, .session = type == FrameType::kChallenge ? 0 : test_link(Cipher::kPlain).session});
-  add(builder);
-  Bytes all;
-  for (const auto part : builder.finish()) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
-Bytes challenge_words() {
-  return words(FrameType::kChallenge, [](wire::FrameBuilder& b) { wire::add_challenge(b, {}); });
-}
-
-// The end was hung up on or hung up itself, and gave nothing to the layers above.
-void expect_refused(const SealedEnd& end, ErrorCode code, const std::string& says) {
-  EXPECT_TRUE(end.closed);
-  EXPECT_TRUE(end.pipe->closed());
-  EXPECT_EQ(end->close_reason().code(), code) << end.why();
-  EXPECT_THAT(end.why(), HasSubstr(says));
-  EXPECT_THAT(end.why(), HasSubstr("pipe: "));
-  EXPECT_TRUE(end.frames.empty());
-  EXPECT_EQ(end.pipe->lent(), 0u);
-}
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
 
@@ -352,148 +233,6 @@ TEST(SealedHandshake, NodeThatHangsUpBeforeTheProof_IsHeard_AndProvesNothingAfte
   EXPECT_EQ(node.told_sent, std::vector<SendTicket>{1});
 }
 
-// ---- sealed frames ------------------------------------------------------------------------------------------------
-
-class SealedFrames : public testing::TestWithParam<Cipher> {
- protected:
-  const LinkKey link_ = test_link(GetParam());
-};
-INSTANTIATE_TEST_SUITE_P(All, SealedFrames, testing::Values(Cipher::kAes256Gcm, Cipher::kChaCha20Poly1305),
-                         [](const auto& test) {
-                           return test.param == Cipher::kAes256Gcm ? "Aes256Gcm" : "ChaCha20Poly1305";
-                         });
-
-TEST_P(SealedFrames, NothingOfTheBodyIsReadableAndTheSameFrameLooksAnother) {
-  SealedPair pair = proven_pair(link_);
-  const TestFrame frame(1, 4096);
-  const Bytes first = sealed_by(pair.coordinator, frame), second = sealed_by(pair.coordinator, frame);
-  const Bytes plain = frame.contiguous();
-  ASSERT_EQ(first.size(), plain.size() + 16);
-  EXPECT_NE(first, second);
-  for (std::size_t at = 64; at + 16 <= plain.size(); at += 16)
-    EXPECT_FALSE(std::equal(plain.begin() + at, plain.begin() + at + 16, first.begin() + at)) << at;
-}
-
-TEST_P(SealedFrames, AnyOtherBit_ClosesByNameAndNothingIsGivenOn) {
-  for (const std::size_t size : {std::size_t{64}, std::size_t{144}}) {
-    const TestFrame frame(1, size);
-    for (std::size_t bit = 0; bit < 8 * (size + 16); ++bit) {
-      SealedPair pair = proven_pair(link_);
-      Bytes bent = sealed_by(pair.coordinator, frame);
-      bent[bit / 8] ^= std::byte(1u << bit % 8);
-      pair.node.pipe->deliver(bent);
-      pair.node.poll();
-      ASSERT_TRUE(pair.node.frames.empty()) << bit;
-      expect_refused(pair.node, ErrorCode::kCorrupt, "sealed frame 0 of lane latency: it does not open");
-    }
-  }
-}
-
-TEST_P(SealedFrames, Truncated_AtEveryLength_ClosesByName) {
-  const TestFrame frame(1, 144);
-  for (std::size_t bytes = 0; bytes < 144 + 16; ++bytes) {
-    SealedPair pair = proven_pair(link_);
-    const Bytes whole = sealed_by(pair.coordinator, frame);
-    pair.node.pipe->deliver(std::span(whole).first(bytes));
-    pair.node.poll();
-    expect_refused(pair.node, ErrorCode::kCorrupt, bytes < 80 ? "no room for its tag" : "it does not open");
-  }
-}
-
-TEST_P(SealedFrames, RepeatedReorderedOrMissing_ClosesByName) {
-  const TestFrame first(1, 640), second(2, 640), third(3, 640);
-  const std::vector<std::vector<int>> orders = {{0, 0}, {1}, {0, 2}, {0, 1, 0}, {0, 1, 1}, {0, 1, 2, 1}};
-  for (const auto& order : orders) {
-    SealedPair pair = proven_pair(link_);
-    const Bytes sent[] = {sealed_by(pair.coordinator, first), sealed_by(pair.coordinator, second),
-                          sealed_by(pair.coordinator, third)};
-    for (const int which : order) pair.node.pipe->deliver(sent[which]);
-    pair.node.poll();
-    EXPECT_EQ(pair.node.frames.size(), order.size() - 1) << "those in their place";
-    EXPECT_TRUE(pair.node.closed);
-    EXPECT_EQ(pair.node->close_reason().code(), ErrorCode::kCorrupt);
-    EXPECT_THAT(pair.node.why(), HasSubstr("sealed frame " + std::to_string(order.size() - 1)));
-    EXPECT_EQ(pair.node.pipe->lent(), 0u);
-  }
-}
-
-TEST_P(SealedFrames, OfAnotherLaneSocketSessionConnectionOrDirection_DoesNotOpen) {
-  const TestFrame frame(1, 640);
-  const auto expect_stranger = [&](const Bytes& sealed) {
-    SealedPair pair = proven_pair(link_);
-    pair.node.pipe->deliver(sealed);
-    pair.node.poll();
-    expect_refused(pair.node, ErrorCode::kCorrupt, "sealed for another connection");
-  };
-  const std::function<void(LinkKey&)> others[] = {
-      [](LinkKey& link) { link.lane = 1; },
-      [](LinkKey& link) { link.socket_index = 1; },
-      [](LinkKey& link) { link.session ^= 1; },
-      [](LinkKey& link) { link.boot_id ^= 1; },
-      [](LinkKey& link) { link.key.writable()[0] ^= std::byte{1}; },
-  };
-  for (const auto& bend : others) {
-    LinkKey other = link_;
-    bend(other);
-    SealedPair elsewhere = proven_pair(other);
-    expect_stranger(sealed_by(elsewhere.coordinator, frame));
-  }
-  SealedPair later = proven_pair(link_, 0x60);  // the same lane, opened again
-  expect_stranger(sealed_by(later.coordinator, frame));
-  SealedPair mirror = proven_pair(link_);
-  expect_stranger(sealed_by(mirror.node, frame));
-  expect_stranger(frame.contiguous());  // not sealed at all
-}
-
-TEST_P(SealedFrames, AfterOneThatDoesNotOpen_NothingMoreIsTakenOrSent) {
-  SealedPair pair = proven_pair(link_);
-  const TestFrame frame(1, 640);
-  const Bytes good = sealed_by(pair.coordinator, frame);
-  Bytes bent = good;
-  bent[100] ^= std::byte{1};
-  pair.node.pipe->takes_all = false;
-  ASSERT_TRUE(pair.node->send(frame.parts()).ok());
-  pair.node.pipe->deliver(bent);
-  pair.node.pipe->deliver(good);
-  pair.node.poll();
-  EXPECT_TRUE(pair.node.frames.empty());
-  EXPECT_EQ(pair.node.told_sent, std::vector<SendTicket>{1}) << "its memory is the caller's again";
-  EXPECT_TRUE(pair.node.closed);
-  const auto late = pair.node->send(frame.parts());
-  ASSERT_FALSE(late.ok());
-  EXPECT_EQ(late.error().code(), ErrorCode::kPeerGone);
-  EXPECT_THAT(late.error().text(), HasSubstr("does not open"));
-}
-
-TEST_P(SealedFrames, SlowPeer_OnlyAFewFramesAreSealedAhead) {
-  SealedPair pair = proven_pair(link_);
-  pair.node.pipe->takes_all = false;
-  const TestFrame frame(1, 65536);
-  constexpr std::size_t kCount = 40;
-  for (std::size_t i = 0; i < kCount; ++i) ASSERT_TRUE(pair.node->send(frame.parts()).ok());
-  EXPECT_LE(pair.node.pipe->sent.size(), kSealAhead / 65536 + 1);
-  EXPECT_TRUE(pair.node.told_sent.empty());
-  pair.node.pipe->takes_all = true;
-  carry(pair.coordinator, pair.node);
-  ASSERT_EQ(pair.coordinator.frames.size(), kCount);
-  EXPECT_EQ(pair.coordinator.frames.back(), frame.contiguous());
-  EXPECT_EQ(pair.node.told_sent.size(), kCount);
-}
-
-TEST_P(SealedFrames, NumbersUsedUp_BothEndsCloseByName) {
-  SealedPair pair{coordinator_of(link_, 0x10, 3), node_of(link_, 0x20, 3)};
-  carry(pair.coordinator, pair.node);
-  const TestFrame frame(1, 640);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(pair.coordinator->send(frame.parts()).ok());
-  carry(pair.coordinator, pair.node);
-  EXPECT_EQ(pair.node.frames.size(), 3u);
-  (void)pair.coordinator->send(frame.parts());
-  carry(pair.coordinator, pair.node);
-  EXPECT_TRUE(pair.coordinator.closed);
-  EXPECT_THAT(pair.coordinator.why(), HasSubstr("3 frames are sealed"));
-  EXPECT_EQ(pair.node.frames.size(), 3u);
-}
-
 // ---- proven and plain ---------------------------------------------------------------------------------------------
 
 TEST(ProvenConnection, FrameThatSaysItHasNoChecksum_ClosesByName) {
@@ -526,5 +265,5 @@ TEST(SealedTransport, NoRandomness_NoConnection) {
   EXPECT_THAT(sealed.connect("a:1", {.key = &link}, 1s).error().text(), HasSubstr("no random bytes"));
 }
 
-}  // namespace
+}  // namespace sealed_test
 }  // namespace terrace::transport

@@ -101,6 +101,39 @@ class WholeStep : public testing::Test {
     if (!collected.ok()) FAIL() << collected.error().text();
   }
 
+  // Batches of each size for each layer, and their sums, which one leg with all experts has computed.
+  struct Work {
+    std::vector<std::unique_ptr<Routed>> steps;
+    std::vector<Sums> sums, right;
+  };
+  Work work_of_the_host_alone() {
+    const OwnerTable all = owners_of(1);
+    HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
+    Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
+    terrace::test::Rng rng(test::kSeed);
+    Work work;
+    for (const std::uint32_t n_rows : {1u, 5u, 300u})
+      for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
+        const Priority priority = n_rows < 300 ? Priority::kDecode : Priority::kPrompt;
+        work.steps.push_back(std::make_unique<Routed>(layer, n_rows, priority, rng));
+        work.sums.emplace_back(n_rows);
+        work.right.emplace_back(n_rows);
+        step(together, *work.steps.back(), work.right.back());
+      }
+    return work;
+  }
+  // How long rows and batches are kept, and how many are open at once at a leg, depends on when bytes go and come: a
+  // round that is like one before it shows what happens once warm.
+  static void expect_a_round_without(FunctionRef<void()> round) {
+    std::size_t least = ~std::size_t{0};
+    for (int i = 0; i < 20 && least != 0; ++i) {
+      const std::size_t before = terrace::test::allocations_of_this_thread();
+      round();
+      least = std::min(least, terrace::test::allocations_of_this_thread() - before);
+    }
+    EXPECT_EQ(least, 0u) << "allocations of a round";
+  }
+
   test::TestModel model_;
   transport::TcpTransport transport_;
   Serial serial_;
@@ -108,27 +141,15 @@ class WholeStep : public testing::Test {
 };
 
 TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
-  const OwnerTable owners = owners_of(3), all = owners_of(1);
+  const OwnerTable owners = owners_of(3);
   HostLeg host(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
-  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
   host.set_meanwhile([this] {
     box1_.leg()->progress();
     box2_.leg()->progress();
   });
   Dispatcher spread(owners, {&host, box1_.leg(), box2_.leg()}, model_.kernels, test::kTopK, serial_, model_.ops);
-  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
 
-  terrace::test::Rng rng(test::kSeed);
-  std::vector<std::unique_ptr<Routed>> steps;
-  std::vector<Sums> sums, right;
-  for (const std::uint32_t n_rows : {1u, 5u, 300u})
-    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
-      steps.push_back(
-          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
-      sums.emplace_back(n_rows);
-      right.emplace_back(n_rows);
-      step(together, *steps.back(), right.back());
-    }
+  auto [steps, sums, right] = work_of_the_host_alone();
   // Layer by layer, and with the next one under way, as the halves of a step are.
   const auto round = [&] {
     for (std::size_t i = 0; i < steps.size(); ++i) step(spread, *steps[i], sums[i]);
@@ -143,26 +164,17 @@ TEST_F(WholeStep, OverTwoNodes_ExactAndWithoutAllocationsOnceWarm) {
   for (int i = 0; i < 12; ++i) round();
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 
-  // How long rows and batches are kept depends on when bytes have gone and come: a round that is like one before it
-  // shows what happens once warm.
-  std::size_t least = ~std::size_t{0};
-  for (int i = 0; i < 20 && least != 0; ++i) {
-    const std::size_t before = terrace::test::allocations_of_this_thread();
-    round();
-    least = std::min(least, terrace::test::allocations_of_this_thread() - before);
-  }
-  EXPECT_EQ(least, 0u);
+  expect_a_round_without(round);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 }
 
 // Late batches are hedged, the node is skipped until it answers, and one answers beside the backstop: all of it again
 // and again.
 TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm) {
-  const OwnerTable owners = owners_of(3), all = owners_of(1);
+  const OwnerTable owners = owners_of(3);
   FlyingClock clock;
   test::TestBackstop backstop(model_, serial_, true);
   auto host = std::make_shared<HostLeg>(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
-  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
   Node slow1(transport_, model_, "box1:9000", &clock), slow2(transport_, model_, "box2:9000", &clock);
   clock.fly();
   const auto borrowed = [](Leg* leg) { return std::shared_ptr<Leg>(std::shared_ptr<void>(), leg); };
@@ -176,19 +188,8 @@ TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm
       .ops = model_.ops,
       .backstop = backstop.backstop.get(),
       .clock = &clock});
-  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
 
-  terrace::test::Rng rng(test::kSeed);
-  std::vector<std::unique_ptr<Routed>> steps;
-  std::vector<Sums> sums, right;
-  for (const std::uint32_t n_rows : {1u, 5u, 300u})
-    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
-      steps.push_back(
-          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
-      sums.emplace_back(n_rows);
-      right.emplace_back(n_rows);
-      step(together, *steps.back(), right.back());
-    }
+  auto [steps, sums, right] = work_of_the_host_alone();
   const auto round = [&] {
     for (std::size_t i = 0; i < steps.size(); ++i) step(hedged, *steps[i], sums[i]);
   };
@@ -202,21 +203,12 @@ TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm
   EXPECT_GE(forced.skipped, 1u);
   EXPECT_GT(forced.hedged_pairs, 0u);
   for (int i = 0; i < 60; ++i) round();
-  // How many batches are open at once at a leg depends on when its answers come: a round that is like one before it
-  // shows what happens once warm.
-  std::size_t least = ~std::size_t{0};
-  for (int i = 0; i < 20 && least != 0; ++i) {
-    const std::size_t before = terrace::test::allocations_of_this_thread();
-    round();
-    least = std::min(least, terrace::test::allocations_of_this_thread() - before);
-  }
-  EXPECT_EQ(least, 0u);
+  expect_a_round_without(round);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 }
 
 TEST_F(WholeStep, WithAudits_ExactAndWithoutAllocationsOnceWarm) {
-  const OwnerTable all = owners_of(1), owners = owners_of(3);
-  HostLeg alone(all, model_.lookup(), model_.kernels, serial_, model_.ops);
+  const OwnerTable owners = owners_of(3);
   auto host = std::make_shared<HostLeg>(owners, model_.lookup(), model_.kernels, serial_, model_.ops);
   Auditor auditor({.fraction = 0.5},
                   {model_.kernels, model_.lookup(), [](std::uint32_t, std::uint16_t) { return std::string(); }},
@@ -228,31 +220,14 @@ TEST_F(WholeStep, WithAudits_ExactAndWithoutAllocationsOnceWarm) {
                                      .parallel = serial_,
                                      .ops = model_.ops,
                                      .auditor = &auditor});
-  Dispatcher together(all, {&alone}, model_.kernels, test::kTopK, serial_, model_.ops);
 
-  terrace::test::Rng rng(test::kSeed);
-  std::vector<std::unique_ptr<Routed>> steps;
-  std::vector<Sums> sums, right;
-  for (const std::uint32_t n_rows : {1u, 5u, 300u})
-    for (std::uint32_t layer = 0; layer < model_.n_layers(); ++layer) {
-      steps.push_back(
-          std::make_unique<Routed>(layer, n_rows, n_rows < 300 ? Priority::kDecode : Priority::kPrompt, rng));
-      sums.emplace_back(n_rows);
-      right.emplace_back(n_rows);
-      step(together, *steps.back(), right.back());
-    }
+  auto [steps, sums, right] = work_of_the_host_alone();
   const auto round = [&] {
     audited.begin_step();  // other pairs are audited than in the round before
     for (std::size_t i = 0; i < steps.size(); ++i) step(audited, *steps[i], sums[i]);
   };
   for (int i = 0; i < 20; ++i) round();
-  std::size_t least = ~std::size_t{0};
-  for (int i = 0; i < 20 && least != 0; ++i) {
-    const std::size_t before = terrace::test::allocations_of_this_thread();
-    round();
-    least = std::min(least, terrace::test::allocations_of_this_thread() - before);
-  }
-  EXPECT_EQ(least, 0u);
+  expect_a_round_without(round);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
   EXPECT_GT(box1_.leg()->counters().audited_pairs, 0u);
 }

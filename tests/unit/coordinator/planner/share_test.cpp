@@ -46,6 +46,7 @@ TEST(Share, WithoutHost_HostOwnsNone) {
 }
 
 struct BadShare {
+  const char* name;
   const char* spec;
   const char* says;
 };
@@ -58,17 +59,22 @@ TEST_P(ShareRefused, SentenceNamesTheFault) {
   EXPECT_NE(table.error().text().find(GetParam().says), std::string::npos) << table.error().text();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Specs, ShareRefused,
-    testing::Values(BadShare{"host=0-14", "expert 15 is given to no leg"},
-                    BadShare{"host=0-15,box1:9000=15", "expert 15 is given twice, to host and to box1:9000"},
-                    BadShare{"host=0-16", "expert 16 is out of range"},
-                    BadShare{"host=0-4294967296", "neither an expert id"}, BadShare{"host=-1", "neither an expert id"},
-                    BadShare{"host=7-0,8-15", "runs backwards"},
-                    BadShare{"box3:9000=0-15", "\"box3:9000\" is no leg of this run"},
-                    BadShare{"0-15", "stands before any leg"}, BadShare{"host=", "neither an expert id"},
-                    BadShare{"host=0-15,,", "neither an expert id"}, BadShare{"host=0-15,", "neither an expert id"},
-                    BadShare{"", "given to no leg"}));
+INSTANTIATE_TEST_SUITE_P(Specs, ShareRefused,
+                         testing::Values(BadShare{"ExpertOfNoLeg", "host=0-14", "expert 15 is given to no leg"},
+                                         BadShare{"ExpertOfTwoLegs", "host=0-15,box1:9000=15",
+                                                  "expert 15 is given twice, to host and to box1:9000"},
+                                         BadShare{"ExpertOutOfRange", "host=0-16", "expert 16 is out of range"},
+                                         BadShare{"IdOf33Bits", "host=0-4294967296", "neither an expert id"},
+                                         BadShare{"NegativeId", "host=-1", "neither an expert id"},
+                                         BadShare{"RangeBackwards", "host=7-0,8-15", "runs backwards"},
+                                         BadShare{"UnknownLeg", "box3:9000=0-15",
+                                                  "\"box3:9000\" is no leg of this run"},
+                                         BadShare{"NoLeg", "0-15", "stands before any leg"},
+                                         BadShare{"LegWithoutExperts", "host=", "neither an expert id"},
+                                         BadShare{"EmptyItem", "host=0-15,,", "neither an expert id"},
+                                         BadShare{"CommaAtTheEnd", "host=0-15,", "neither an expert id"},
+                                         BadShare{"Empty", "", "given to no leg"}),
+                         [](const auto& tested) { return tested.param.name; });
 
 class ShareFile : public testing::Test {
  protected:

@@ -13,10 +13,10 @@
 
 #include "common/security/peer_certificate.h"
 #include "common/transport/address.h"
-#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/common/security/test_authority.h"
 #include "tests/unit/tier_node/support/node_parts.h"
+#include "tests/unit/tier_node/support/open_request.h"
 #include "tier_node/service/control_server.h"
 
 namespace terrace::node {
@@ -246,19 +246,10 @@ class ControlSecuritySessions : public ControlSecurity {
     other_ = credentials(terrace::test::secret_options(dir_, 1), Role::kCoordinator);
   }
   std::uint64_t open(v1::Node::Stub& by) const {
-    v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(wire::kProtocolMin);
-    request.mutable_protocol()->set_max(wire::kProtocolMax);
-    request.set_numerics_version(1);
-    request.set_manifest(model_.manifest_bytes);
-    request.set_max_rows(64);
-    request.set_max_pairs(512);
-    request.set_max_ranges(8);
-    request.set_largest_frame(16 << 20);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kPatience);
     v1::OpenSessionReply reply;
-    const grpc::Status status = by.OpenSession(&context, request, &reply);
+    const grpc::Status status = by.OpenSession(&context, test::open_request(model_), &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply.session();
   }

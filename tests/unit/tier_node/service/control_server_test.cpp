@@ -12,6 +12,7 @@
 #include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/unit/tier_node/support/node_parts.h"
+#include "tests/unit/tier_node/support/open_request.h"
 
 namespace terrace::node {
 namespace {
@@ -51,19 +52,7 @@ class ControlServerTest : public ::testing::Test {
     return call(method, request, &reply);
   }
 
-  v1::OpenSessionRequest open_request() const {
-    v1::OpenSessionRequest request;
-    request.mutable_protocol()->set_min(wire::kProtocolMin);
-    request.mutable_protocol()->set_max(wire::kProtocolMax);
-    request.set_numerics_version(1);
-    request.set_manifest(model_.manifest_bytes);
-    request.set_max_rows(64);
-    request.set_max_pairs(512);
-    request.set_max_ranges(8);
-    request.set_coordinator("box7");
-    request.set_largest_frame(16 << 20);
-    return request;
-  }
+  v1::OpenSessionRequest open_request() const { return test::open_request(model_); }
   v1::OpenSessionReply open() {
     v1::OpenSessionReply reply;
     const grpc::Status status = call(&v1::Node::Stub::OpenSession, open_request(), &reply);

@@ -61,10 +61,7 @@ TEST_F(SessionTest, EveryByteOfTheManifestFlipped_NoneOpens) {
 TEST_F(SessionTest, TypeWithoutKernel_RefusedByLayerAndType) {
   manifest::Manifest unknown = model_.manifest;
   unknown.layers[1].types.gate = TensorType::kQ5_1;
-  const std::string bytes = manifest::serialize(unknown);
-  OpenRequest other = request();
-  other.manifest = std::as_bytes(std::span(bytes));
-  const Status status = refusal(other);
+  const Status status = refusal_of(unknown);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(status.error().text(), HasSubstr("layer 1"));
@@ -75,10 +72,7 @@ TEST_F(SessionTest, OneSlabIdUnderTwoShapes_RefusedByName) {
   manifest::Manifest confused = model_.manifest;
   confused.layers[1].ff *= 256;
   confused.slab_ids[confused.n_experts + 3] = confused.slab_id(0, 2);  // of layer 1, expert 3
-  const std::string bytes = manifest::serialize(confused);
-  OpenRequest other = request();
-  other.manifest = std::as_bytes(std::span(bytes));
-  const Status status = refusal(other);
+  const Status status = refusal_of(confused);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), ErrorCode::kCorrupt);
   EXPECT_THAT(status.error().text(), HasSubstr("layer 0, expert 2 and layer 1, expert 3 have one slab id"));
@@ -107,10 +101,7 @@ TEST_F(SessionTest, MoreSlabsOrLayersThanAnyModelHas_Refused) {
     large.layers.assign(n_layers, large.layers[0]);
     for (manifest::LayerShape& layer : large.layers) layer.n_experts = n_experts;
     large.slab_ids.assign(std::size_t{n_layers} * n_experts, large.slab_ids[0]);
-    const std::string bytes = manifest::serialize(large);
-    OpenRequest other = request();
-    other.manifest = std::as_bytes(std::span(bytes));
-    const Status status = refusal(other);
+    const Status status = refusal_of(large);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code(), ErrorCode::kRefused);
     EXPECT_THAT(status.error().text(), HasSubstr("a node takes 4096 and 2097152"));

@@ -84,6 +84,13 @@ class SessionTest : public ::testing::Test {
     const auto opened = table_->open(request);
     return opened.ok() ? Status() : Status(opened.error());
   }
+  // Of a session over this manifest, lawful otherwise.
+  Status refusal_of(const manifest::Manifest& manifest) {
+    const std::string bytes = manifest::serialize(manifest);
+    OpenRequest other = request();
+    other.manifest = std::as_bytes(std::span(bytes));
+    return refusal(other);
+  }
   AssignProgress finish(const SessionRef& session, const AssignmentRef& assignment) {
     if (!assignment->finished()) loader_->start(session, assignment);
     AssignProgress progress = assignment->wait(std::chrono::milliseconds(0));

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "tests/unit/coordinator/serve/http/streams.h"
@@ -42,9 +43,16 @@ TEST_P(HttpDisconnect, IsNoticedAtOnce_AndToldOnce) {
   EXPECT_EQ(told, 1);
 }
 
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Leaves, When>>& tested) {
+  constexpr const char* kLeaves[] = {"Closes", "Resets", "ShutsSending"};
+  const auto [how, when] = tested.param;
+  return std::string(kLeaves[static_cast<int>(how)]) +
+         (when == When::kWhileItStreams ? "_WhileItStreams" : "_BeforeTheAnswer");
+}
 INSTANTIATE_TEST_SUITE_P(Each, HttpDisconnect,
                          ::testing::Combine(::testing::Values(Leaves::kCloses, Leaves::kResets, Leaves::kShutsSending),
-                                            ::testing::Values(When::kBeforeTheAnswer, When::kWhileItStreams)));
+                                            ::testing::Values(When::kBeforeTheAnswer, When::kWhileItStreams)),
+                         name_of);
 
 TEST(HttpDisconnectAfter, CompleteAnswer_IsNoLeaving) {
   OneStream one;
