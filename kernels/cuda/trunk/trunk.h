@@ -178,7 +178,7 @@ class CudaTrunk final : public CardTrunk {
   StepLayout at_;
   // Each takes card memory beside the budget. So many hold a layer's part of each layer of a deep model, or the sizes
   // that streams which decode come in.
-  static constexpr std::size_t kMostReplays = 128;
+  static constexpr std::size_t kMostReplays = 256;
   Replays<Graph> replays_{kMostReplays};
   const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
