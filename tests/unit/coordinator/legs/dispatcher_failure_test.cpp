@@ -83,6 +83,15 @@ class DispatcherFailure : public testing::Test {
     EXPECT_EQ(sums, right(older)) << "seed " << test::kSeed;
     EXPECT_EQ(rest, right(younger)) << "seed " << test::kSeed;
   }
+  // Batches to the first node that are late and back before twice their limit, as many as are hedged and some.
+  void spend_all_tokens() {
+    first_->soft = 1ms;
+    first_->answer_after = 1500us;
+    for (int i = 0; i < 15; ++i) {
+      expect_same_sums(rows(0, 1));
+      clock_.wait({}, clock_.now() + 2ms);
+    }
+  }
   LegCounters counted(const std::string& name) { return board_.find(name)->report().counters; }
   std::uint64_t all_pairs() {
     std::uint64_t pairs = 0;
@@ -272,6 +281,37 @@ TEST_F(DispatcherFailure, HedgesAreOneOfAHundredBatches) {
   const std::uint64_t batches = first_->epochs.size() + second_->epochs.size();
   EXPECT_LE(counted("box1:9000").hedges, static_cast<std::uint64_t>(kMostHedgeTokens) + batches / 100 + 1);
   EXPECT_GE(counted("box1:9000").hedges, static_cast<std::uint64_t>(kMostHedgeTokens));
+}
+
+// Tokens are earned by further batches alone: without one, a batch would wait for the node until that is lost.
+TEST_F(DispatcherFailure, MuteNodeAndNoTokenLeft_HedgedAtTwiceTheSoftLimit) {
+  spend_all_tokens();
+  first_->answer_after = ScriptedLeg::kNever;
+  first_->lost_after = 2s;
+  const auto before = clock_.now();
+  expect_same_sums(rows(0, 4));
+  EXPECT_LT(clock_.now() - before, 3 * first_->soft);
+  EXPECT_EQ(first_->state(), LegState::kSuspect);
+}
+
+TEST_F(DispatcherFailure, MuteNodeWithSeveralLayersUnderWay_CostsOneToken) {
+  constexpr std::uint64_t kUnderWay = 3;
+  first_->soft = 1ms;
+  first_->answer_after = 50ms;
+  const Routed routed = rows(0, 2);
+  dispatcher().begin_step();
+  for (std::uint64_t i = 0; i < kUnderWay; ++i) ASSERT_TRUE(dispatcher().submit(routed.view).ok());
+  for (std::uint64_t i = 0; i < kUnderWay; ++i) {
+    Sums sums(2);
+    ASSERT_TRUE(dispatcher().collect(sums.view(), sums.failed).ok());
+    EXPECT_EQ(sums, right(routed)) << "seed " << test::kSeed;
+  }
+  EXPECT_EQ(counted("box1:9000").hedges, kUnderWay);
+  clock_.wait({}, clock_.now() + 60ms);
+  first_->progress();
+  EXPECT_EQ(first_->state(), LegState::kOk) << "it has answered";
+  spend_all_tokens();
+  EXPECT_EQ(counted("box1:9000").hedges, kUnderWay + static_cast<std::uint64_t>(kMostHedgeTokens) - 1);
 }
 
 TEST_F(DispatcherFailure, RefusedBatch_IsComputedHereAndTheLegStays) {
