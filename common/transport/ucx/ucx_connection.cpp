@@ -207,7 +207,9 @@ short UcxConnection::wait_events() {
 
 UnfinishedFrame UcxConnection::unfinished() const {
   if (state_ != State::kOpen || lost_ || !inbox_->is_unfinished()) return {};
-  return {inbox_->taken(), wire::kHeaderBytes, inbox_->length_of_unfinished()};
+  // How much of it has come UCX does not say.
+  const std::uint64_t length = inbox_->length_of_unfinished();
+  return {inbox_->taken(), length != 0 ? length : wire::kHeaderBytes, length};
 }
 
 TransportStats UcxConnection::stats() const {
