@@ -53,7 +53,7 @@ struct SentProgress {
 // A frame of which the peer has sent some bytes and not yet all.
 struct UnfinishedFrame {
   std::uint64_t number = 0;  // frames that the connection received before it: tells one unfinished frame from the next
-  std::uint64_t bytes = 0;   // that have come; 0: no frame is unfinished
+  std::uint64_t bytes = 0;   // that have come, or, unknown, all it has; 0: no frame is unfinished
   std::uint64_t frame_bytes = 0;  // of the whole frame; 0 until its header is here
 };
 

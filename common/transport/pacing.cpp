@@ -1,6 +1,7 @@
 #include "common/transport/pacing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace terrace::transport {
@@ -23,6 +24,22 @@ void LinkRate::add(std::uint64_t bytes_per_second) {
   std::uint64_t before = measured();
   while (before < bytes_per_second && !measured_.compare_exchange_weak(before, bytes_per_second)) {
   }
+}
+
+std::size_t LinkRate::join() {
+  std::uint32_t taken = taken_.load(std::memory_order_relaxed);
+  for (;;) {
+    const auto place = static_cast<std::size_t>(std::countr_one(taken));
+    if (place >= kPlaces) return kPlaces;
+    if (taken_.compare_exchange_weak(taken, taken | std::uint32_t{1} << place)) return place;
+  }
+}
+
+// It sends no more: its part is the others' at once.
+void LinkRate::leave(std::size_t place) {
+  if (place == kPlaces) return;
+  last_sent_[place].store(0, std::memory_order_relaxed);
+  taken_.fetch_and(~(std::uint32_t{1} << place));
 }
 
 unsigned LinkRate::senders(TimePoint now) const {

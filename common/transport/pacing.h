@@ -62,8 +62,9 @@ class LinkRate {
   std::uint64_t measured() const { return measured_.load(std::memory_order_relaxed); }
   // The most counts: less is what others took of the link.
   void add(std::uint64_t bytes_per_second);
-  // A further connection's place among them.
-  std::size_t join() { return n_joined_.fetch_add(1, std::memory_order_relaxed) % last_sent_.size(); }
+  // A further connection's place among them, its own until leave().
+  std::size_t join();
+  void leave(std::size_t place);
   void sent(std::size_t place, std::uint64_t bytes, TimePoint now) {
     total_sent_.fetch_add(bytes, std::memory_order_relaxed);
     last_sent_[place].store(now.time_since_epoch().count(), std::memory_order_relaxed);
@@ -92,8 +93,10 @@ class LinkRate {
   std::atomic<TimePoint::rep> next_trial_ = 0, trial_ends_ = 0;
   std::atomic<TimePoint::rep> pause_ = TimePoint::duration(kFirstTrial).count();
   std::atomic<std::uint64_t> before_trial_ = 0;  // measured() then
-  std::atomic<std::size_t> n_joined_ = 0;
-  std::array<std::atomic<TimePoint::rep>, 16> last_sent_{};  // more connections than a session has
+  static constexpr std::size_t kPlaces = 16;     // more connections than a session has at once
+  std::atomic<std::uint32_t> taken_ = 0;         // a bit for each place
+  // The last is of all that found no place free.
+  std::array<std::atomic<TimePoint::rep>, kPlaces + 1> last_sent_{};
 };
 
 // One connection's end of it. The connection's owner.
@@ -104,6 +107,9 @@ class Pacer {
 
   // Both are borrowed.
   Pacer(const DecodeActivity& decode, LinkRate& rate) : decode_(decode), rate_(rate), place_(rate.join()) {}
+  ~Pacer() { rate_.leave(place_); }
+  Pacer(const Pacer&) = delete;
+  Pacer& operator=(const Pacer&) = delete;
 
   // To be called while the connection sends, and once in a while when it does not: a look at its counters, now and then
   // a system call.

@@ -331,6 +331,7 @@ Status Dispatcher::hand_out(std::size_t leg, Flight& flight) {
   if (work.held = is_held_before(leg, flight); work.held) return {};
   LegBatch batch = batch_of(flight, leg);
   batch.pairs = work.pairs;
+  work.handed_out = clock_.now();
   auto ticket = work.leg->submit(batch);
   work.held = !ticket.ok() && ticket.error().code() == ErrorCode::kBusy && &flight != &oldest();
   if (work.held) return {};

@@ -34,7 +34,8 @@ namespace terrace::legs {
 // Rows of one row range of a prompt batch: the unit in which legs answer. Decode batches are one range.
 inline constexpr std::uint32_t kPromptRangeRows = 256;
 
-// At most one of a hundred batches is hedged. Batches earn tokens; as many as kept at the most may be spent at once.
+// At most one of a hundred batches is hedged, but for those to a leg that was suspect already and those that have taken
+// twice their soft limit. Batches earn tokens; as many as kept at the most may be spent at once.
 inline constexpr double kHedgesABatch = 0.01;
 inline constexpr double kMostHedgeTokens = 10;
 
@@ -103,13 +104,14 @@ class Dispatcher final : public RoutedExperts {
     std::optional<Ticket> ticket;
     std::vector<std::uint8_t> open;  // [ranges] 1: its sum is missing. Legs by range, and those that failed
     std::size_t n_open = 0;
-    bool held = false;      // the leg had no room for it beside older flights' batches
-    bool late = false;      // past its soft limit
-    bool orphaned = false;  // the leg will not answer: the backstop's sum is the only one to come
-    bool raced = false;     // the leg answered beside a hedge
+    bool held = false;        // the leg had no room for it beside older flights' batches
+    bool late = false;        // past its soft limit
+    bool costs_token = true;  // its hedge does: the leg was not suspect before it was late
+    bool orphaned = false;    // the leg will not answer: the backstop's sum is the only one to come
+    bool raced = false;       // the leg answered beside a hedge
     Hedge hedge = Hedge::kNone;
     std::optional<Error> why;  // it is orphaned
-    StepClock::TimePoint wait_from{};
+    StepClock::TimePoint handed_out{}, wait_from{};
   };
   // The rows of a layer in each class that is needed. Legs may keep one longer than its layer.
   struct RowMemory {
@@ -162,6 +164,8 @@ class Dispatcher final : public RoutedExperts {
   void take_ready(Flight& flight, LegWork& work, kernels::SumsView sums, std::span<std::uint8_t> failed);
   void leg_is_through(LegWork& work);
   void judge_limits(Flight& flight, StepClock::TimePoint now);
+  bool may_hedge(const LegWork& work, StepClock::TimePoint now);
+  static StepClock::TimePoint last_limit(const LegWork& work);
   bool spend_token();
   static bool wants_backstop(const Flight& flight);
   void give_backstop_work();

@@ -141,11 +141,24 @@ void Dispatcher::judge_limits(Flight& flight, StepClock::TimePoint now) {
     if (now < work.leg->soft_limit(*work.ticket)) continue;
     if (!work.late) {
       work.late = true;
+      work.costs_token = work.leg->state() != LegState::kSuspect;
       work.leg->set_suspect(*work.ticket);
       tell_state(flight, work);
     }
-    if (backstop_ != nullptr && spend_token()) work.hedge = Hedge::kWanted;
+    if (backstop_ != nullptr && may_hedge(work, now)) work.hedge = Hedge::kWanted;
   }
+}
+
+// Tokens are for legs that still answer. A leg that was suspect before this batch was late has paid for its silence
+// with an older one, and where no token is left a batch waits for twice its limit and no longer: tokens are earned by
+// further batches alone, so that it would wait for the node.
+bool Dispatcher::may_hedge(const LegWork& work, StepClock::TimePoint now) {
+  return !work.costs_token || spend_token() || now >= last_limit(work);
+}
+
+StepClock::TimePoint Dispatcher::last_limit(const LegWork& work) {
+  const StepClock::TimePoint soft = work.leg->soft_limit(*work.ticket);
+  return soft + (soft - work.handed_out);
 }
 
 bool Dispatcher::spend_token() {
@@ -268,7 +281,9 @@ void Dispatcher::wait(Flight& flight, StepClock::TimePoint now) {
   waits_.clear();
   for (const LegWork& work : flight.work) {
     if (work.leg->by_range()) work.leg->add_waits(waits_);
-    if (work.ticket && work.n_open > 0 && !work.late) until = std::min(until, work.leg->soft_limit(*work.ticket));
+    if (!work.ticket || work.n_open == 0) continue;
+    if (!work.late) until = std::min(until, work.leg->soft_limit(*work.ticket));
+    if (work.late && work.hedge == Hedge::kNone && backstop_ != nullptr) until = std::min(until, last_limit(work));
   }
   if (job_flight_ == &flight) waits_.push_back({backstop_->wait_fd(), POLLIN, 0});
   clock_.wait(waits_, until);

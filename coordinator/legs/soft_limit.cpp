@@ -26,7 +26,15 @@ void SoftLimits::Worst::add(Duration value) {
     worst_ = *std::max_element(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(n_));
 }
 
+// A stall is not what work costs: the batches under way in one, four at most, leave limits below twice as long. That a
+// node has become slower is learned all the same, from each late batch more.
+SoftLimits::Duration SoftLimits::most_of_late(std::size_t pairs) const {
+  const Duration plan = planned(pairs);
+  return plan + std::max(plan, kLeastSlack / 2);
+}
+
 void SoftLimits::answered(Priority priority, std::size_t pairs, Duration total, Duration computing, bool late) {
+  if (late && measured()) total = std::min(total, most_of_late(pairs));
   total = std::max(total, Duration(1));
   const double elsewhere = ns(total - std::clamp(computing, Duration(0), total));
   // A prompt's rows take their time on the link too: that is part of what a pair costs, not of the round trip.

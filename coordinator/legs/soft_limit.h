@@ -32,7 +32,8 @@ class SoftLimits {
   explicit SoftLimits(Duration unmeasured) : unmeasured_(unmeasured) {}
 
   // A batch of `pairs` was answered whole `total` after it was submitted; `computing` of that, as the node says, which
-  // only moves limits. A late one tells what work costs, but is no measure of what is usual.
+  // only moves limits. A late one tells what work costs, though no more than twice what was planned (or
+  // half of kLeastSlack beyond it), and is no measure of what is usual.
   void answered(Priority priority, std::size_t pairs, Duration total, Duration computing, bool late);
 
   // What was usual so far is so no longer; costs are kept. (A canary reads weights for the first time.)
@@ -45,6 +46,8 @@ class SoftLimits {
   static Duration hard(Duration soft);
 
  private:
+  Duration most_of_late(std::size_t pairs) const;
+
   static constexpr std::size_t kSizes = 20;  // 2^19 pairs and more are one
 
   // The largest of the last kRemembered values.

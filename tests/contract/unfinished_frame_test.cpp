@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "tests/contract/transport_harness.h"
 #include "tests/contract/transports.h"
@@ -65,6 +66,31 @@ TEST_P(UnfinishedFrames, WholeFrames_AreNone) {
     EXPECT_EQ(link.server->unfinished().bytes, 0u) << "after " << link.server.received;
     return link.server.received == 20;
   }));
+  EXPECT_EQ(link.server->unfinished().bytes, 0u);
+}
+
+// A frame that is fetched after it was announced: UCX tells its length and not how much has come, so that it is given
+// the time of all of it.
+class UnfinishedFramesOfUcx : public UnfinishedFrames {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UnfinishedFramesOfUcx);
+std::vector<TransportCase> over_ucx() {
+  std::vector<TransportCase> cases;
+  std::ranges::copy_if(kTransports, std::back_inserter(cases), [](const TransportCase& transport) {
+    const std::string_view name = transport.name;
+    return name == "ucx" || name == "sealed_ucx";  // a slow one sends in poll() alone
+  });
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(All, UnfinishedFramesOfUcx, testing::ValuesIn(over_ucx()), kName);
+
+TEST_P(UnfinishedFramesOfUcx, Announced_CountsAsItsWholeLength) {
+  Link link = connect();
+  const std::vector<std::byte> frame = TestFrame(1, std::size_t{1} << 20).contiguous();
+  send_ok(link.client, frame);
+  ASSERT_TRUE(pump({&link.server}, [&] { return link.server->unfinished().bytes > 0; }));
+  EXPECT_EQ(link.server->unfinished().bytes, frame.size() + GetParam().seal_bytes);
+  EXPECT_EQ(link.server->unfinished().frame_bytes, frame.size() + GetParam().seal_bytes);
+  ASSERT_TRUE(pump({&link.client, &link.server}, [&] { return link.server.received == 1; }));
   EXPECT_EQ(link.server->unfinished().bytes, 0u);
 }
 

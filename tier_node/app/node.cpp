@@ -19,6 +19,7 @@
 #include "common/base/stop_signal.h"
 #include "common/metrics/exposer/exposer.h"
 #include "common/security/credentials.h"
+#include "common/security/sha_instructions.h"
 #include "common/threads/background.h"
 #include "common/threads/cpus.h"
 #include "common/threads/pool.h"
@@ -296,7 +297,7 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   session_options.limits.n_workers = pool->n_workers();
   session_options.limits.seal = security::link_security(options.security) == security::LinkSecurity::kSealed;
   TERRACE_ASSIGN_OR_RETURN(const auto sessions, SessionTable::create(store, session_options, log));
-  const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size());
+  const unsigned receivers = SlabReceiver::threads_for(cpus.usable.size(), security::has_sha_instructions());
   const Background background = choose_background(cpus);
   log.info("weights: {}hashed by {}, {}",
            weights_thread(options.link, background) ? "read by a thread of their own, " : "", receivers,

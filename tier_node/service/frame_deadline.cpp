@@ -11,6 +11,7 @@ namespace {
 
 std::string progress(const transport::UnfinishedFrame& frame) {
   if (frame.frame_bytes == 0) return fmt::format("{} bytes", frame.bytes);
+  if (frame.frame_bytes == frame.bytes) return fmt::format("not all {} bytes", frame.bytes);
   return fmt::format("{} of {} bytes", frame.bytes, frame.frame_bytes);
 }
 

@@ -26,7 +26,8 @@ struct FrameTimeLimit {
 
 // A frame is late once more than base + (bytes that have come) / least_rate has passed since its first byte was seen.
 // Sent steadily at the least rate or faster it is never late, however long it is; whatever length its header states, it
-// buys no time by it: one that stops is late `base` after the least rate would have brought what is there.
+// buys no time by it: one that stops is late `base` after the least rate would have brought what is there. Only where
+// the transport does not know what has come (UCX) is a frame given the time of its whole length.
 class FrameDeadline {
  public:
   // No frame is unfinished.

@@ -117,9 +117,9 @@ class Peer {
   State state_ = State::kMute;
   TimePoint deadline_;            // of kMute and kClosing
   FrameDeadline frame_deadline_;  // of kOpen
-  std::optional<transport::Pacer> pacer_;
   SessionRef session_;
-  bool entered_ = false;  // session_->connections() counts it
+  std::optional<transport::Pacer> pacer_;  // ends before the session, whose link it paces
+  bool entered_ = false;                   // session_->connections() counts it
   wire::Lane lane_ = wire::Lane::kLatency;
   std::uint64_t seal_bytes_ = 0;     // transport::ConnectionSecurity::seal_bytes
   LaneCredit granted_;               // that the peer may still use

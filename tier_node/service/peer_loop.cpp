@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 namespace terrace::node {
@@ -273,11 +274,9 @@ Status PeerLoop::dispatch(Peer& peer, const wire::Frame& frame, std::span<const 
     case wire::FrameType::kCancel:
       on_cancel(peer, header.sequence);
       break;
-    case wire::FrameType::kError: {
-      TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
-      log_.warn("{}: the coordinator says: {}", peer.name(), message.text);
+    case wire::FrameType::kError:
+      TERRACE_RETURN_IF_ERROR(on_error(peer, frame));
       break;
-    }
     case wire::FrameType::kClose:
       end_peer(peer, nullptr);
       end_if_abandoned(peer, true);
@@ -286,6 +285,20 @@ Status PeerLoop::dispatch(Peer& peer, const wire::Frame& frame, std::span<const 
       return Error(ErrorCode::kRefused, fmt::format("a coordinator does not send {} frames", wire::name(header.type)));
   }
   peer.release(bytes);
+  return {};
+}
+
+// With sequence 0 it is of the connection, and the last word on it as a close frame is (docs/wire.md 4). Any other ends
+// nothing and needs no credit, so that as many may come as the peer likes.
+Status PeerLoop::on_error(Peer& peer, const wire::Frame& frame) {
+  TERRACE_ASSIGN_OR_RETURN(const wire::ErrorMessage message, wire::read_error(frame));
+  const bool last_word = frame.header.sequence == 0;
+  const std::optional<std::uint64_t> left_out = last_word ? 0 : told_errors_.happened();
+  if (left_out) log_.warn("{}: the coordinator says: {}{}", peer.name(), message.text, and_left_out(*left_out));
+  if (last_word) {
+    end_peer(peer, nullptr);
+    end_if_abandoned(peer, false);
+  }
   return {};
 }
 

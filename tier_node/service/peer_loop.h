@@ -121,6 +121,7 @@ class PeerLoop : private PieceOwner {
 
   void on_frame(Peer& peer, std::span<const std::byte> bytes);
   Status dispatch(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
+  Status on_error(Peer& peer, const wire::Frame& frame);
   Status on_slab(Peer& peer, const wire::Frame& frame, std::span<const std::byte> bytes);
   void piece_done(std::uint64_t peer, std::span<const std::byte> frame) override;
   void take_returned();
@@ -136,6 +137,7 @@ class PeerLoop : private PieceOwner {
   std::uint64_t last_served_ = 0;  // of those that take turns
   bool stopping_ = false;
   Seldom strangers_;
+  Seldom told_errors_;  // that end nothing
   std::vector<pollfd> poll_fds_;
   std::vector<Returned> handled_returns_;
 

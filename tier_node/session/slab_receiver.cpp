@@ -13,6 +13,7 @@ namespace terrace::node {
 namespace {
 
 constexpr std::size_t kCpusAThread = 4;
+constexpr std::size_t kCpusAThreadWithoutSha = 2;
 constexpr std::size_t kMostThreads = 4;
 
 }  // namespace
@@ -24,8 +25,10 @@ Error wrong_slab_hash(const ShareItem& item, const security::Sha256& found, cons
                            item.expert, source, security::to_hex(found), security::to_hex(expected)));
 }
 
-unsigned SlabReceiver::threads_for(std::size_t cpus) {
-  return static_cast<unsigned>(std::clamp<std::size_t>(cpus / kCpusAThread, 1, kMostThreads));
+unsigned SlabReceiver::threads_for(std::size_t cpus, bool sha_instructions) {
+  const std::size_t least = cpus >= kCpusAThread ? 2 : 1;
+  const std::size_t wanted = cpus / (sha_instructions ? kCpusAThread : kCpusAThreadWithoutSha);
+  return static_cast<unsigned>(std::clamp(wanted, least, kMostThreads));
 }
 
 SlabReceiver::SlabReceiver(unsigned threads, const Background& background) {

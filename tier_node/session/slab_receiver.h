@@ -49,9 +49,10 @@ Error wrong_slab_hash(const ShareItem& item, const security::Sha256& found, cons
 
 class SlabReceiver {
  public:
-  // For a node that may use so many CPUs. One thread hashes 1.2 to 1.5 GB/s with SHA instructions; a quarter of the
-  // CPUs, four at the most, leave the rest to computing.
-  static unsigned threads_for(std::size_t cpus);
+  // For a node that may use so many CPUs. One thread hashes 1.2 to 1.5 GB/s with SHA instructions, a third of that
+  // without; a link of 10 Gbit/s brings 1.25. So a quarter of the CPUs, but two from four on, or half of them; four at
+  // the most leave the rest to computing.
+  static unsigned threads_for(std::size_t cpus, bool sha_instructions);
 
   SlabReceiver(unsigned threads, const Background& background);
   // Pieces that no thread has begun with are dropped, and not given back.

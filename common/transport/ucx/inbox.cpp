@@ -48,6 +48,7 @@ ucs_status_t Inbox::on_frame(const Channel::Message& message) {
     return UCS_INPROGRESS;
   }
   std::memcpy(place.frame.data(), message.data, bytes);
+  copied_ += bytes;
   place.state = State::kReady;
   return UCS_OK;
 }

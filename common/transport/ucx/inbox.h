@@ -51,6 +51,9 @@ class Inbox {
   // Of the next frame; 0: not known.
   std::uint64_t length_of_unfinished() const { return slot(taken_).frame.size(); }
 
+  // Of frames that came with their message, and not by being fetched to their place.
+  std::uint64_t bytes_copied() const { return copied_; }
+
   std::uint64_t window() const { return window_; }
   std::uint64_t taken() const { return taken_; }
   std::uint64_t released() const { return released_; }
@@ -80,6 +83,7 @@ class Inbox {
   std::uint64_t come_ = 0;                // one behind the highest number that has come
   std::uint64_t taken_ = 0;               // frames
   std::uint64_t received_ = 0;            // bytes
+  std::uint64_t copied_ = 0;
   std::uint64_t released_ = 0;
   std::uint64_t told_taken_ = 0;
   std::uint64_t told_released_ = 0;

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kLargestIntroduction = wire::kLargestWorkerAddress + 256;
 // For what UCX still fetches when a connection is destroyed; then its memory is the worker's.
 constexpr std::chrono::milliseconds kLastFetch{100};
+// For what it still sends when one ends. A forced close takes a few steps.
 constexpr std::chrono::milliseconds kLastSends{5'000};
 
 }  // namespace
@@ -135,7 +136,6 @@ std::size_t UcxConnection::poll(std::span<Event> out) {
   std::size_t n = outbox_->report_sent(out);
   n += take_frames(out.subspan(n));
   if (n < out.size()) look_for_the_end();
-  finish_closing();
   n += outbox_->report_sent(out.subspan(n));
   return n + report_closed(out.subspan(n));
 }
@@ -207,11 +207,13 @@ short UcxConnection::wait_events() {
 
 UnfinishedFrame UcxConnection::unfinished() const {
   if (state_ != State::kOpen || lost_ || !inbox_->is_unfinished()) return {};
-  return {inbox_->taken(), wire::kHeaderBytes, inbox_->length_of_unfinished()};
+  // How much of it has come UCX does not say.
+  const std::uint64_t length = inbox_->length_of_unfinished();
+  return {inbox_->taken(), length != 0 ? length : wire::kHeaderBytes, length};
 }
 
 TransportStats UcxConnection::stats() const {
-  return {outbox_->bytes_sent(), bytes_received_, outbox_->frames_sent(), inbox_->taken()};
+  return {outbox_->bytes_sent(), bytes_received_, outbox_->frames_sent(), inbox_->taken(), inbox_->bytes_copied()};
 }
 
 // ---- ends ----------------------------------------------------------------------------------------------------------
@@ -220,28 +222,24 @@ void UcxConnection::close() { close_because(Error(ErrorCode::kPeerGone, peer_nam
 
 void UcxConnection::close_because(Error reason) {
   if (state_ > State::kOpen) return;
-  state_ = State::kClosing;
+  state_ = State::kClosed;
   reason_ = std::move(reason);
   setup_.reset();
   if (token_ != 0) worker_->forget(token_);
   inbox_->drop_announced(worker_->handle());
   if (endpoint_ != nullptr) part();
-  finish_closing();
+  outbox_->give_up();
 }
 
-// Where UCX has something of ours, only a cut gives it back.
+// Where UCX has something of ours, only a cut gives it back. Whoever closes may take back what it lent to send() at
+// once, as over any other transport: UCX has none of it any more.
 void UcxConnection::part() {
   Endpoint* const endpoint = std::exchange(endpoint_, nullptr);
-  if (endpoint->lost || peer_left_ || outbox_->n_open() > 0 || inbox_->is_fetching())
-    worker_->cut(endpoint, outbox_->header(kAtOnce, *inbox_));
-  else
-    worker_->leave(endpoint, outbox_->header(outbox_->frames_submitted(), *inbox_));
-}
-
-void UcxConnection::finish_closing() {
-  if (state_ != State::kClosing || outbox_->n_open() > 0) return;
-  outbox_->give_up();
-  state_ = State::kClosed;
+  if (!endpoint->lost && !peer_left_ && outbox_->n_open() == 0 && !inbox_->is_fetching())
+    return worker_->leave(endpoint, outbox_->header(outbox_->frames_submitted(), *inbox_));
+  worker_->cut(endpoint, outbox_->header(kAtOnce, *inbox_));
+  const bool given_back = worker_->progress_until([this] { return outbox_->n_open() == 0; }, kLastSends);
+  TERRACE_CHECK(given_back, "UCX gives a send back once its endpoint has been closed by force");
 }
 
 std::size_t UcxConnection::report_closed(std::span<Event> out) {
@@ -252,8 +250,6 @@ std::size_t UcxConnection::report_closed(std::span<Event> out) {
 
 UcxConnection::~UcxConnection() {
   close();
-  const bool sent = worker_->progress_until([this] { return outbox_->n_open() == 0; }, kLastSends);
-  TERRACE_CHECK(sent, "UCX gives a send back once its endpoint has been closed by force");
   if (!worker_->progress_until([this] { return !inbox_->is_fetching(); }, kLastFetch)) worker_->keep(inbox_);
 }
 

@@ -36,13 +36,7 @@ class UcxConnection final : public Connection, private Channel {
   std::string peer_name() const override { return peer_name_; }
 
  private:
-  enum class State : std::uint8_t {
-    kSettingUp,
-    kOpen,
-    kClosing,  // UCX still has what the owner lent it
-    kClosed,
-    kReported,
-  };
+  enum class State : std::uint8_t { kSettingUp, kOpen, kClosed, kReported };
   UcxConnection(Role role, std::shared_ptr<Worker> worker, std::unique_ptr<Connection> setup, const Options& options);
   Status introduce();
   void set_up();
@@ -55,7 +49,6 @@ class UcxConnection final : public Connection, private Channel {
   std::size_t report_closed(std::span<Event> out);
   void close_because(Error reason);
   void part();
-  void finish_closing();
 
   ucs_status_t on_frame(const Message& message) override;
   void on_credit(const MessageHeader& header) override;

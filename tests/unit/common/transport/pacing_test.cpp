@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "common/transport/link/link.h"
 #include "tests/unit/common/transport/pipe.h"
 
@@ -128,6 +131,36 @@ TEST_F(Pacing, OfSeveralMeasuresTheMostCounts_AndNoneIsTakenWhilePaced) {
     send(weights_, pacer, 8 * Pacer::kStretch, 5 * kRate);
   }
   EXPECT_EQ(rate_.measured(), measured);
+}
+
+// A node has a pacer for each connection that it accepts, and connections are replaced as long as a session lives.
+TEST_F(Pacing, ConnectionsReplacedOftenerThanThereArePlaces_CountAsThoseThatAreThere) {
+  Pacer weights(decode_, rate_);
+  for (int i = 0; i < 40; ++i) {
+    Pacer bulk(decode_, rate_);
+    weights_.send_at(1000, kRate);
+    weights.follow(weights_, now_);
+    bulk_.send_at(1000, kRate);
+    bulk.follow(bulk_, now_);
+    ASSERT_EQ(rate_.senders(now_), 2u) << "after " << i << " were replaced";
+  }
+  weights_.send_at(1000, kRate);
+  weights.follow(weights_, now_);
+  EXPECT_EQ(rate_.senders(now_), 1u) << "one that has ended sends no more";
+}
+
+TEST_F(Pacing, MoreConnectionsThanPlaces_AreCountedAsFarAsThereArePlaces) {
+  std::vector<std::unique_ptr<Pacer>> pacers;
+  for (int i = 0; i < 40; ++i) {
+    pacers.push_back(std::make_unique<Pacer>(decode_, rate_));
+    bulk_.send_at(1000, kRate);
+    pacers.back()->follow(bulk_, now_);
+  }
+  EXPECT_EQ(rate_.senders(now_), 17u);
+  pacers.clear();
+  const Pacer next(decode_, rate_);
+  now_ += LinkRate::kSends;
+  EXPECT_EQ(rate_.senders(now_), 1u);
 }
 
 TEST_F(Pacing, ConnectionsThatSendAtOnce_ShareIt) {

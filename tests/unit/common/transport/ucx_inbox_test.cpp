@@ -56,6 +56,12 @@ TEST_F(InboxTest, NumbersInAnyOrder_ComeOutInTheirs) {
   EXPECT_FALSE(inbox_->is_unfinished());
 }
 
+TEST_F(InboxTest, FramesThatCameWithTheirMessage_AreCountedAsCopied) {
+  receive(0, TestFrame(1, 80));
+  receive(1, TestFrame(2, 4096));
+  EXPECT_EQ(inbox_->bytes_copied(), 80u + 4096u);
+}
+
 TEST_F(InboxTest, AnnouncedFrameShorterThanAHeader_Fails) {
   for (const std::size_t bytes : {std::size_t{0}, wire::kHeaderBytes - 1}) {
     open(4096, 8192);

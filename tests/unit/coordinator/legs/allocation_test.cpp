@@ -124,9 +124,9 @@ class WholeStep : public testing::Test {
   }
   // How long rows and batches are kept, and how many are open at once at a leg, depends on when bytes go and come: a
   // round that is like one before it shows what happens once warm.
-  static void expect_a_round_without(FunctionRef<void()> round) {
+  static void expect_a_round_without(FunctionRef<void()> round, int most_rounds = 20) {
     std::size_t least = ~std::size_t{0};
-    for (int i = 0; i < 20 && least != 0; ++i) {
+    for (int i = 0; i < most_rounds && least != 0; ++i) {
       const std::size_t before = terrace::test::allocations_of_this_thread();
       round();
       least = std::min(least, terrace::test::allocations_of_this_thread() - before);
@@ -203,7 +203,9 @@ TEST_F(WholeStep, WithHedgesAndSkippedBatches_ExactAndWithoutAllocationsOnceWarm
   EXPECT_GE(forced.skipped, 1u);
   EXPECT_GT(forced.hedged_pairs, 0u);
   for (int i = 0; i < 60; ++i) round();
-  expect_a_round_without(round);
+  // How many batches are open at once at a leg depends on when its answers come, and one that becomes suspect has its
+  // reason told: a round that is like one before it, and in which none does, shows what happens once warm.
+  expect_a_round_without(round, 100);
   for (std::size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(sums[i], right[i]) << "step " << i;
 }
 

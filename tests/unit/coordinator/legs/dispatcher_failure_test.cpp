@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
-#include "common/threads/pool.h"
 #include "coordinator/legs/dispatcher.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/out_leg.h"
@@ -84,6 +82,15 @@ class DispatcherFailure : public testing::Test {
     ASSERT_TRUE(second.ok()) << second.error().text();
     EXPECT_EQ(sums, right(older)) << "seed " << test::kSeed;
     EXPECT_EQ(rest, right(younger)) << "seed " << test::kSeed;
+  }
+  // Batches to the first node that are late and back before twice their limit, as many as are hedged and some.
+  void spend_all_tokens() {
+    first_->soft = 1ms;
+    first_->answer_after = 1500us;
+    for (int i = 0; i < 15; ++i) {
+      expect_same_sums(rows(0, 1));
+      clock_.wait({}, clock_.now() + 2ms);
+    }
   }
   LegCounters counted(const std::string& name) { return board_.find(name)->report().counters; }
   std::uint64_t all_pairs() {
@@ -276,6 +283,37 @@ TEST_F(DispatcherFailure, HedgesAreOneOfAHundredBatches) {
   EXPECT_GE(counted("box1:9000").hedges, static_cast<std::uint64_t>(kMostHedgeTokens));
 }
 
+// Tokens are earned by further batches alone: without one, a batch would wait for the node until that is lost.
+TEST_F(DispatcherFailure, MuteNodeAndNoTokenLeft_HedgedAtTwiceTheSoftLimit) {
+  spend_all_tokens();
+  first_->answer_after = ScriptedLeg::kNever;
+  first_->lost_after = 2s;
+  const auto before = clock_.now();
+  expect_same_sums(rows(0, 4));
+  EXPECT_LT(clock_.now() - before, 3 * first_->soft);
+  EXPECT_EQ(first_->state(), LegState::kSuspect);
+}
+
+TEST_F(DispatcherFailure, MuteNodeWithSeveralLayersUnderWay_CostsOneToken) {
+  constexpr std::uint64_t kUnderWay = 3;
+  first_->soft = 1ms;
+  first_->answer_after = 50ms;
+  const Routed routed = rows(0, 2);
+  dispatcher().begin_step();
+  for (std::uint64_t i = 0; i < kUnderWay; ++i) ASSERT_TRUE(dispatcher().submit(routed.view).ok());
+  for (std::uint64_t i = 0; i < kUnderWay; ++i) {
+    Sums sums(2);
+    ASSERT_TRUE(dispatcher().collect(sums.view(), sums.failed).ok());
+    EXPECT_EQ(sums, right(routed)) << "seed " << test::kSeed;
+  }
+  EXPECT_EQ(counted("box1:9000").hedges, kUnderWay);
+  clock_.wait({}, clock_.now() + 60ms);
+  first_->progress();
+  EXPECT_EQ(first_->state(), LegState::kOk) << "it has answered";
+  spend_all_tokens();
+  EXPECT_EQ(counted("box1:9000").hedges, kUnderWay + static_cast<std::uint64_t>(kMostHedgeTokens) - 1);
+}
+
 TEST_F(DispatcherFailure, RefusedBatch_IsComputedHereAndTheLegStays) {
   first_->refuse_batch = true;
   expect_same_sums(rows(1, 5));
@@ -386,106 +424,6 @@ TEST_F(DispatcherFailure, NodeFoundWrongBeforeAnEpochThatHasItLost_StaysWrong) {
   expect_same_sums(routed);
   EXPECT_EQ(board_.find("box1:9000")->state(), LegState::kWrong);
   EXPECT_EQ(board_.find("box1:9000")->report().reason, "box1:9000: other bits");
-}
-
-// ---- backstop -----------------------------------------------------------------------------------------------------
-
-TEST(Backstop, EqualsAnExecutor_ReadAheadOrNot_AnyWorkers) {
-  terrace::test::Rng rng(test::kSeed);
-  auto pool = Pool::create({.n_workers = 3});
-  ASSERT_TRUE(pool.ok());
-  Serial serial;
-  for (const bool read_ahead : {false, true})
-    for (Parallel* parallel : {static_cast<Parallel*>(&serial), static_cast<Parallel*>(pool->get())}) {
-      test::TestBackstop backstop(failing_model(), *parallel, read_ahead);
-      for (std::uint32_t layer = 0; layer < 3; ++layer)
-        for (const std::uint32_t n_rows : {1u, 7u, 600u}) {
-          const test::TestBatch batch(failing_model(), layer, n_rows, n_rows, kExperts, Priority::kPrompt, rng);
-          Sums sums(n_rows);
-          const Status done = backstop.backstop->run(
-              {layer, batch.batch.gate_rows, batch.batch.up_rows, n_rows, batch.pairs}, sums.view(), sums.failed);
-          ASSERT_TRUE(done.ok()) << done.error().text();
-          EXPECT_EQ(sums, test::local_sums(failing_model(), batch.batch)) << layer << ", " << n_rows;
-        }
-    }
-}
-
-// What of a suspect was brought into memory is computed where it lies; the others are read as ever.
-TEST(Backstop, SlabsInMemory_AreNotRead_SameSums) {
-  terrace::test::Rng rng(test::kSeed);
-  Serial serial;
-  for (const std::uint16_t every : {1, 3}) {
-    const auto in_memory = [&](std::uint32_t layer, std::uint16_t expert) -> std::optional<kernels::SlabView> {
-      if (expert % every != 0) return std::nullopt;
-      return failing_model().layers[layer].experts[expert].view();
-    };
-    test::TestBackstop made(failing_model(), serial, every == 3, in_memory);
-    const std::size_t at_open = made.reader->reads;
-    const test::TestBatch batch(failing_model(), 1, 9, 9, kExperts, Priority::kDecode, rng);
-    std::set<std::uint16_t> to_read;
-    for (const kernels::Pair& pair : batch.pairs)
-      if (pair.expert % every != 0) to_read.insert(static_cast<std::uint16_t>(pair.expert));
-    Sums sums(9);
-    ASSERT_TRUE(
-        made.backstop->run({1, batch.batch.gate_rows, batch.batch.up_rows, 9, batch.pairs}, sums.view(), sums.failed)
-            .ok());
-    EXPECT_EQ(sums, test::local_sums(failing_model(), batch.batch));
-    EXPECT_EQ(made.reader->reads - at_open, to_read.size());
-    EXPECT_EQ(to_read.empty(), every == 1) << "or the test shows only one of the two";
-  }
-}
-
-TEST(Backstop, GivenUpWhileItReads_TheNextWorkIsRight) {
-  terrace::test::Rng rng(test::kSeed);
-  Serial serial;
-  test::TestBackstop made(failing_model(), serial, true);
-  Backstop& backstop = *made.backstop;
-  for (int round = 0; round < 50; ++round) {
-    const test::TestBatch batch(failing_model(), 1, 6, 6, kExperts, Priority::kDecode, rng);
-    const Backstop::Work work{1, batch.batch.gate_rows, batch.batch.up_rows, 6, batch.pairs};
-    backstop.begin(work);
-    backstop.end();
-    EXPECT_FALSE(backstop.busy());
-    Sums sums(6);
-    ASSERT_TRUE(backstop.run(work, sums.view(), sums.failed).ok());
-    EXPECT_EQ(sums, test::local_sums(failing_model(), batch.batch));
-  }
-}
-
-TEST(Backstop, Slots_EqualAnExecutors) {
-  terrace::test::Rng rng(test::kSeed);
-  Serial serial;
-  test::TestBackstop made(failing_model(), serial, true);
-  const test::TestBatch batch(failing_model(), 0, 5, 5, kExperts, Priority::kDecode, rng);
-  std::vector<float> out(batch.pairs.size() * test::kWidth), expected(out.size());
-  std::vector<std::uint8_t> failed(5), expected_failed(5);
-  ASSERT_TRUE(
-      made.backstop->run_slots({0, batch.batch.gate_rows, batch.batch.up_rows, 5, batch.pairs}, out, failed).ok());
-  kernels::Executor executor(serial, failing_model().ops);
-  const auto slab_of = [&](std::uint16_t expert) { return failing_model().layers[0].experts[expert].view(); };
-  ASSERT_TRUE(executor
-                  .run_slots(failing_model().kernels[0], slab_of,
-                             {batch.batch.gate_rows, batch.batch.up_rows, 5, batch.pairs}, expected, expected_failed,
-                             [] { return true; })
-                  .ok());
-  EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0);
-}
-
-TEST(Backstop, ErrorOfAReadEndsTheWork_TheNextOneGoes) {
-  terrace::test::Rng rng(test::kSeed);
-  Serial serial;
-  test::TestBackstop made(failing_model(), serial, true);
-  const test::TestBatch batch(failing_model(), 1, 6, 6, kExperts, Priority::kDecode, rng);
-  const Backstop::Work work{1, batch.batch.gate_rows, batch.batch.up_rows, 6, batch.pairs};
-  Sums sums(6), good(6);
-  made.reader->broken = true;
-  const Status failed = made.backstop->run(work, sums.view(), sums.failed);
-  ASSERT_FALSE(failed.ok());
-  EXPECT_EQ(failed.error().code(), ErrorCode::kIo);
-  EXPECT_FALSE(made.backstop->busy());
-  made.reader->broken = false;
-  ASSERT_TRUE(made.backstop->run(work, good.view(), good.failed).ok());
-  EXPECT_EQ(good, test::local_sums(failing_model(), batch.batch));
 }
 
 }  // namespace dispatcher_failure_test

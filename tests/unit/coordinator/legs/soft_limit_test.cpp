@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace terrace::legs {
 namespace soft_limit_test {
 
@@ -53,11 +55,41 @@ TEST(SoftLimits, TheWorstOfTheLastThousandOfItsKind) {
 
 TEST(SoftLimits, LateBatches_TellTheCostButAreNotUsual) {
   SoftLimits limits(2s);
-  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, 1ms, 900us, false);
+  for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, 2ms, 1900us, false);
   const auto before = limits.planned(8);
   limits.answered(kDecode, 8, 500ms, 499ms, true);
   EXPECT_GT(limits.planned(8), before) << "re-costed";
   EXPECT_EQ(limits.soft(kDecode, 8), 4 * limits.planned(8)) << "not 1.5 times 500 ms";
+}
+
+// A node that dies soon after is found out within the limits from before: hard is 20 times soft.
+TEST(SoftLimits, AStallOfAllBatchesUnderWay_AtMostDoublesTheLimit) {
+  for (const StepClock::Duration usual : {StepClock::Duration(200us), StepClock::Duration(8ms)}) {
+    SoftLimits limits(2s);
+    for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, usual, usual / 2, false);
+    const auto before = limits.soft(kDecode, 8);
+    for (int i = 0; i < 4; ++i) limits.answered(kDecode, 8, 1900ms, usual / 2, true);
+    EXPECT_GT(limits.soft(kDecode, 8), before);
+    EXPECT_LE(limits.soft(kDecode, 8), 2 * before);
+  }
+}
+
+TEST(SoftLimits, ANodeThatIsSlowFromNowOn_IsLearnedWithinThirtyLateBatches) {
+  for (const StepClock::Duration usual : {StepClock::Duration(200us), StepClock::Duration(8ms)}) {
+    SoftLimits limits(2s);
+    for (int i = 0; i < 100; ++i) limits.answered(kDecode, 8, usual, usual / 2, false);
+    const StepClock::Duration slow = std::max<StepClock::Duration>(20 * usual, 100ms);
+    int n_late = 0;
+    for (int i = 0; i < 200; ++i) {
+      const bool late = slow > limits.soft(kDecode, 8);
+      n_late += late ? 1 : 0;
+      limits.answered(kDecode, 8, slow, slow / 2, late);
+    }
+    EXPECT_GT(n_late, 0);
+    EXPECT_LE(n_late, 30);
+    EXPECT_LT(limits.planned(8), slow * 5 / 4) << "in time again, it is believed whole";
+    EXPECT_GT(limits.planned(8), slow * 3 / 4);
+  }
 }
 
 TEST(SoftLimits, NodesTimeIsNotBelievedBeyondTheWhole) {

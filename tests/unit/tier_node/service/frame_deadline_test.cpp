@@ -36,6 +36,17 @@ TEST(FrameDeadline, Stopped_LateWhenTheBaseAndTheTimeOfWhatCameAreOver) {
             "that came");
 }
 
+// As over UCX, which does not say how much has come.
+TEST(FrameDeadline, OnlyTheLengthIsKnown_HasTheTimeOfAllOfIt) {
+  FrameDeadline deadline;
+  const UnfinishedFrame frame{.number = 0, .bytes = 30'000, .frame_bytes = 30'000};
+  ASSERT_TRUE(deadline.check(frame, kLimit, kStart).ok());
+  EXPECT_EQ(deadline.at(), kStart + 40s);
+  const Status late = deadline.check(frame, kLimit, kStart + 40s);
+  ASSERT_FALSE(late.ok());
+  EXPECT_THAT(late.error().text(), HasSubstr("not all 30000 bytes of a frame came in 40s"));
+}
+
 TEST(FrameDeadline, AtTheLeastRate_NeverLate_BelowItAtLast) {
   for (const std::uint64_t rate : {999u, 1000u}) {
     FrameDeadline deadline;

@@ -104,6 +104,13 @@ class LaneClient {
     builder_.begin(head);
     send();
   }
+  void send_error(std::uint64_t sequence, std::string_view text) {
+    wire::FrameHeader head = header(wire::FrameType::kError);
+    head.sequence = sequence;
+    builder_.begin(head);
+    wire::add_error(builder_, ErrorCode::kInternal, text);
+    send();
+  }
   void send_bytes(std::span<const std::byte> bytes) {
     const std::span<const std::byte> parts[] = {bytes};
     must(connection_->send(parts));
