@@ -19,6 +19,7 @@
 #include "common/security/sha256.h"
 #include "common/threads/background.h"
 #include "common/threads/pool.h"
+#include "common/threads/start.h"
 #include "common/transport/pacing.h"
 #include "coordinator/app/card_legs.h"
 #include "coordinator/app/overlap_note.h"
@@ -145,7 +146,7 @@ struct Engine::Parts {
   // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
-  void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
+  Status start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
   Result<std::unique_ptr<legs::NodeControl>> control_again(const std::string& node) const;
   Status take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent, bool& wrong);
   Result<legs::OpenedMember> reopen(std::size_t leg, const legs::OwnerTable& owners, std::stop_token stop, bool& wrong);
@@ -291,9 +292,16 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
     }
   };
   {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i + 1 < n; ++i) threads.emplace_back(open, i);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      auto started = start_thread("terrace-open", [&open, i] { open(i); });
+      if (started.ok())
+        threads.push_back(std::move(*started));
+      else
+        opened[i].emplace(started.error());
+    }
     if (n > 0) open(n - 1);
+    for (std::thread& thread : threads) thread.join();
   }
   for (std::size_t i = 0; i < n; ++i) {
     auto& node = *opened[i];
@@ -333,8 +341,8 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
-    p.prefetch = std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, p.experts.n_experts,
-                                                      placement.memory.legs.front().room());
+    TERRACE_ASSIGN_OR_RETURN(p.prefetch, legs::SlabPrefetch::start(p.slabs->lookup(), p.kernels, p.experts.n_experts,
+                                                                   placement.memory.legs.front().room()));
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
@@ -356,7 +364,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
                                                                           .waiting = p.cpus.waiting});
   if (options.records_experts)
     p.recorded = std::make_unique<RecordedExperts>(*p.dispatcher, placement.info.d_model, p.experts.top_k);
-  if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
+  if (p.legs.size() > 1) TERRACE_RETURN_IF_ERROR(p.start_supervisor(placement.owners, *first));
   p.legs.clear();  // the epoch has them
   return {};
 }
@@ -385,7 +393,7 @@ std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerT
   return std::make_shared<const legs::Epoch>(std::move(first));
 }
 
-void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
+Status Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
   std::vector<legs::Supervisor::Seat> seats;
   for (std::size_t i = 0; i < legs.size(); ++i) {
     const bool node = i > 0 && i <= nodes.size();
@@ -421,7 +429,8 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
     }
   };
   hooks.tell = [this](const std::string& line) { log ? log->warn("{}", line) : notes.print("{}", line); };
-  supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
+  TERRACE_ASSIGN_OR_RETURN(supervisor, legs::Supervisor::start(first, std::move(seats), board, std::move(hooks)));
+  return {};
 }
 
 Result<std::unique_ptr<legs::NodeControl>> Engine::Parts::control_again(const std::string& node) const {

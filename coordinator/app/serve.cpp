@@ -12,6 +12,7 @@
 #include "common/base/console.h"
 #include "common/base/service_manager.h"
 #include "common/base/stop_signal.h"
+#include "common/threads/start.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/serve_options.h"
 #include "coordinator/app/served_model.h"
@@ -43,11 +44,13 @@ class StopWatch {
  public:
   static Result<std::unique_ptr<StopWatch>> create() {
     TERRACE_ASSIGN_OR_RETURN(auto signal, StopSignal::create());
-    return std::unique_ptr<StopWatch>(new StopWatch(std::move(signal)));
+    std::unique_ptr<StopWatch> watch(new StopWatch(std::move(signal)));
+    TERRACE_ASSIGN_OR_RETURN(watch->thread_, start_thread("terrace-signals", [w = watch.get()] { w->watch(); }));
+    return watch;
   }
   ~StopWatch() {
     signal_->notify();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
@@ -61,7 +64,7 @@ class StopWatch {
   }
 
  private:
-  explicit StopWatch(std::unique_ptr<StopSignal> signal) : signal_(std::move(signal)), thread_([this] { watch(); }) {}
+  explicit StopWatch(std::unique_ptr<StopSignal> signal) : signal_(std::move(signal)) {}
 
   void watch() {
     if (!signal_->wait()) return;
@@ -79,7 +82,7 @@ class StopWatch {
   std::condition_variable changed_;
   bool loading_ = true;
   bool came_ = false;
-  std::thread thread_;  // last: uses all others
+  std::thread thread_;
 };
 
 // Each connection is an open file, and the usual limit of 1,024 is for programs that know no better: it is raised as

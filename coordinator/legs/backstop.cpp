@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/threads/start.h"
 
 namespace terrace::legs {
 namespace {
@@ -42,7 +43,10 @@ Result<std::unique_ptr<Backstop>> Backstop::open(BackstopParts parts) {
   TERRACE_RETURN_IF_ERROR(backstop->measure());
   backstop->describe_ = backstop->parts_.reader->describe();
   backstop->parts_.reader->use_page_cache();
-  if (backstop->parts_.read_ahead) backstop->thread_ = std::thread([b = backstop.get()] { b->read_thread(); });
+  if (backstop->parts_.read_ahead) {
+    TERRACE_ASSIGN_OR_RETURN(backstop->thread_,
+                             start_thread("terrace-disk", [b = backstop.get()] { b->read_thread(); }));
+  }
   return backstop;
 }
 

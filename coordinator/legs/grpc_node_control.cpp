@@ -4,19 +4,17 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "common/base/units.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
 #include "coordinator/legs/channel.h"
+#include "coordinator/legs/standstill_guard.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
@@ -396,65 +394,6 @@ Result<NodeStatus> GrpcNodeControl::status() {
   return from_message(reply);
 }
 
-// Cancels a streaming call that stands still: gRPC has a deadline for a call, none for the time between answers. An
-// answer that tells nothing new does not count, or a node that never gets ready could keep us waiting for ever.
-class StandstillGuard {
- public:
-  StandstillGuard(grpc::ClientContext& context, std::chrono::milliseconds limit)
-      : context_(context), limit_(limit), thread_([this] { watch(); }) {}
-  ~StandstillGuard() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  // From here to listen() the time is ours (we may be sending slabs) and does not count.
-  void pause() {
-    const std::lock_guard lock(mutex_);
-    paused_at_ = Clock::now();
-    changed_.notify_all();
-  }
-  // Waits for the node again; `moved`: its last answer told something new.
-  void listen(bool moved) {
-    const std::lock_guard lock(mutex_);
-    const auto now = Clock::now();
-    stands_since_ = moved ? now : stands_since_ + (now - *paused_at_);
-    paused_at_.reset();
-    changed_.notify_all();
-  }
-  bool fired() const { return fired_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!done_) {
-      if (paused_at_) {
-        changed_.wait(lock);
-      } else if (Clock::now() < stands_since_ + limit_) {
-        changed_.wait_until(lock, stands_since_ + limit_);
-      } else {
-        fired_ = true;
-        context_.TryCancel();
-        return;
-      }
-    }
-  }
-
-  grpc::ClientContext& context_;
-  const std::chrono::milliseconds limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Clock::time_point stands_since_ = Clock::now();
-  std::optional<Clock::time_point> paused_at_;
-  bool done_ = false;
-  std::atomic<bool> fired_{false};
-  std::thread thread_;
-};
-
 // The answer tells something that the one before did not. Both can be told only so often: slabs_ready by its bound, and
 // a slab that is wanted twice ends the call, as a layer of which none is wanted does. bytes_ready has no such bound.
 bool moved(const AssignProgress& now, const AssignProgress& before) {
@@ -498,7 +437,8 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   }
   grpc::ClientContext context;
   const OpenCalls::Entry open(calls_, context);
-  StandstillGuard guard(context, timeouts_.progress);
+  TERRACE_ASSIGN_OR_RETURN(const auto guard,
+                           StandstillGuard::start(timeouts_.progress, [&context] { context.TryCancel(); }));
   const auto with = stub();
   auto reader = with->Assign(&context, message);
   v1::AssignProgress answer;
@@ -506,18 +446,18 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   bool ready = false;
   Status failed;
   while (failed.ok() && reader->Read(&answer)) {
-    guard.pause();
+    guard->pause();
     AssignProgress progress;
     failed = ready ? corrupt("it went on with Assign after it was ready") : take_progress(answer, n_asked, progress);
     if (failed.ok()) failed = on_progress(progress);
     ready = progress.ready;
-    guard.listen(moved(progress, before));
+    guard->listen(moved(progress, before));
     before = std::move(progress);
   }
   if (!failed.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();
   if (!failed.ok()) return failed;
-  if (guard.fired())
+  if (guard->fired())
     return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {}", address_,
                                                    format_duration(timeouts_.progress)));
   TERRACE_RETURN_IF_ERROR(to_status(status));

@@ -2,15 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "common/base/parallel.h"
+#include "common/threads/start.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
 #include "coordinator/legs/slab_sender.h"
@@ -201,7 +199,7 @@ Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
   bytes.slabs = slab_bytes(model_.manifest, share);
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
-  lease_thread_ = std::thread([this] { keep_lease(); });
+  TERRACE_ASSIGN_OR_RETURN(lease_thread_, start_thread("terrace-lease", [this] { keep_lease(); }));
   return {};
 }
 
@@ -285,7 +283,6 @@ void NodeSession::pace(std::uint64_t bytes) {
 Status NodeSession::in_background(FunctionRef<Status()> send) const {
   Status sent;
   const auto work = [&] {
-    pthread_setname_np(pthread_self(), "terrace-slabs");
     try {
       const ThreadAffinity kept = enter_background(options_.background);
       sent = send();
@@ -293,11 +290,9 @@ Status NodeSession::in_background(FunctionRef<Status()> send) const {
       sent = Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", control_->address(), thrown.what()));
     }
   };
-  try {
-    std::thread(work).join();
-  } catch (const std::system_error&) {  // no thread: then by this one
-    sent = send();
-  }
+  auto sender = start_thread("terrace-slabs", work);
+  if (!sender.ok()) return send();  // then by this one
+  sender->join();
   return sent;
 }
 

@@ -96,10 +96,11 @@ class Supervisor {
   };
 
   // seats: the legs of the epoch `first`, in its order, which was published already. Board and runtime outlive the
-  // supervisor.
-  Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-             const RetryPauses& pauses = {}, std::chrono::milliseconds look = kSupervisorLook,
-             Runtime& runtime = system_runtime());
+  // supervisor. Errors as start_thread().
+  static Result<std::unique_ptr<Supervisor>> start(const Epoch& first, std::vector<Seat> seats, LegBoard& board,
+                                                   SupervisorHooks hooks, const RetryPauses& pauses = {},
+                                                   std::chrono::milliseconds look = kSupervisorLook,
+                                                   Runtime& runtime = system_runtime());
   // As stop().
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -162,6 +163,9 @@ class Supervisor {
     std::thread thread;
   };
 
+  Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
+             const RetryPauses& pauses, std::chrono::milliseconds look, Runtime& runtime);
+  Status start_threads();
   void watch();
   void work();
   void open(Attempt& attempt);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "common/base/units.h"
@@ -47,12 +46,10 @@ bool Supervisor::begin_bequests() {
 void Supervisor::begin_bequest(FurtherShare share) {
   const std::size_t leg = share.leg;
   Bequest& bequest = bequests_.emplace_back(std::move(share), runtime_.now());
-  try {
-    bequest.thread = runtime_.start([this, &bequest] { bequeath(bequest); });
-    places_[leg].inheriting = true;
-  } catch (const std::system_error&) {  // no thread: it is the host's on
-    bequests_.pop_back();
-  }
+  auto started = runtime_.start("terrace-share", [this, &bequest] { bequeath(bequest); });
+  if (!started.ok()) return bequests_.pop_back();  // it is the host's on
+  bequest.thread = std::move(*started);
+  places_[leg].inheriting = true;
 }
 
 void Supervisor::bequeath(Bequest& bequest) {

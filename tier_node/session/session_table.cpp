@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/security/random.h"
+#include "common/threads/start.h"
 #include "common/wire/versions.h"
 
 namespace terrace::node {
@@ -44,14 +45,17 @@ std::vector<std::string> capabilities() { return {"sum", "slots", "weights"}; }
 Result<std::unique_ptr<SessionTable>> SessionTable::create(arena::SlabStore& store, const SessionOptions& options,
                                                            const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t boot_id, random_id());
-  return std::unique_ptr<SessionTable>(new SessionTable(store, options, log, boot_id));
+  std::unique_ptr<SessionTable> table(new SessionTable(store, options, log, boot_id));
+  if (options.housekeeping) {
+    TERRACE_ASSIGN_OR_RETURN(table->housekeeper_,
+                             start_thread("terrace-leases", [t = table.get()] { t->housekeeping_loop(); }));
+  }
+  return table;
 }
 
 SessionTable::SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log,
                            std::uint64_t boot_id)
-    : store_(store), options_(options), log_(log), boot_id_(boot_id) {
-  if (options_.housekeeping) housekeeper_ = std::thread([this] { housekeeping_loop(); });
-}
+    : store_(store), options_(options), log_(log), boot_id_(boot_id) {}
 
 SessionTable::~SessionTable() {
   {

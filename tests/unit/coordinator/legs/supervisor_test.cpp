@@ -40,14 +40,16 @@ class IdleLeg final : public Leg {
 };
 
 // A clock that every look at it, and every wait, moves on: no two looks see one time, and pauses of minutes take none.
-class HastyRuntime final : public Runtime {
+class HastyRuntime : public Runtime {
  public:
   explicit HastyRuntime(milliseconds a_look) : a_look_(a_look) {}
   TimePoint now() override {
     const std::lock_guard lock(mutex_);
     return now_ += a_look_;
   }
-  std::thread start(std::function<void()> body) override { return system_runtime().start(std::move(body)); }
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override {
+    return system_runtime().start(name, std::move(body));
+  }
   void join(std::thread& thread) override { system_runtime().join(thread); }
   void notify(std::condition_variable& changed) override { system_runtime().notify(changed); }
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint until) override {
@@ -64,6 +66,19 @@ class HastyRuntime final : public Runtime {
   const milliseconds a_look_;
   std::mutex mutex_;
   TimePoint now_{};
+};
+
+// A system that gives one thread, and no further one.
+class OneThreadRuntime final : public HastyRuntime {
+ public:
+  OneThreadRuntime() : HastyRuntime(milliseconds(1)) {}
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override {
+    if (std::exchange(given_, true)) return Error(ErrorCode::kOutOfMemory, name);
+    return HastyRuntime::start(name, std::move(body));
+  }
+
+ private:
+  bool given_ = false;
 };
 
 // Everything around a supervisor. All under one lock, so that tests can wait for whatever it does.
@@ -142,7 +157,7 @@ class World {
     first_ = std::make_shared<const Epoch>(
         Epoch{table({0, std::uint8_t{without_box1}, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
     published.push_back(first_);
-    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses, look, runtime);
+    supervisor = Supervisor::start(*first_, std::move(seats), board, hooks(), kBriefPauses, look, runtime).value();
   }
   // Sessions end here, and say so.
   ~World() {
@@ -729,6 +744,19 @@ TEST_F(SupervisorHeirs, StoppedWhileAShareMoves_Ends) {
   ASSERT_TRUE(world_.until([&] { return world_.inherited.size() == 1; }));
   world_.supervisor->stop();
   EXPECT_EQ(world_.look([&] { return world_.published.size(); }), 2u);
+}
+
+TEST(Supervisor, NoThreadForItsWorker_ErrorNamesIt) {
+  OneThreadRuntime runtime;
+  LegBoard board;
+  SupervisorHooks hooks;
+  hooks.take_retired = [] { return std::vector<std::shared_ptr<const Epoch>>(); };
+  const auto leg = std::make_shared<IdleLeg>("host", LegKind::kHost);
+  const Epoch first{OwnerTable(1, {"host"}, 1, 2, {0, 0}), {leg}, {1}};
+  const auto started = Supervisor::start(first, {{"host", LegKind::kHost, leg, {}}}, board, hooks, kBriefPauses,
+                                         kSupervisorLook, runtime);
+  ASSERT_FALSE(started.ok());
+  EXPECT_EQ(started.error().text(), "terrace-nodes");
 }
 
 TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {
