@@ -381,6 +381,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
 Result<NodeStatus> GrpcNodeControl::status() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeouts_.call);
+  const OpenCalls::Entry open(calls_, context);
   const auto with = stub();
   auto reader = with->Status(&context, v1::StatusRequest());
   v1::StatusReply reply;

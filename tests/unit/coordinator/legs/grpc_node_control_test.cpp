@@ -115,6 +115,12 @@ class FakeService final : public v1::Node::Service {
     *reply = *probed;
     return grpc::Status::OK;
   }
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*,
+                      grpc::ServerWriter<v1::StatusReply>*) override {
+    status_asked();
+    while (!context->IsCancelled()) std::this_thread::sleep_for(1ms);
+    return grpc::Status::CANCELLED;
+  }
   // Says nothing until nobody waits any more.
   grpc::Status Forget(grpc::ServerContext* context, const v1::ForgetRequest*, v1::ForgetReply*) override {
     while (!context->IsCancelled()) std::this_thread::sleep_for(1ms);
@@ -127,6 +133,7 @@ class FakeService final : public v1::Node::Service {
 
   std::function<grpc::Status(v1::DescribeReply&)> describe = [](v1::DescribeReply&) { return grpc::Status::OK; };
   std::function<grpc::Status(grpc::ServerContext&, Writer&)> assign;
+  std::function<void()> status_asked;
   v1::OpenSessionReply opened;
   std::optional<v1::ProbeReply> probed;
   v1::AssignRequest asked;
@@ -319,6 +326,12 @@ TEST_F(ScriptedNode, Cancelled_CallsInProgressAndLaterOnesEnd_ButTheGoodbye) {
   EXPECT_EQ(control->heartbeat(77).error().code(), ErrorCode::kPeerGone);
   // The scripted service has no such call, and says so.
   EXPECT_EQ(control->close_session(77).error().code(), ErrorCode::kRefused);
+}
+
+TEST_F(ScriptedNode, CancelledStatus_Ends) {
+  const auto control = control_of(address_, kPatient);
+  service_.status_asked = [&] { control->cancel(); };
+  EXPECT_EQ(control->status().error().code(), ErrorCode::kPeerGone);
 }
 
 TEST_F(ScriptedNode, AnswersThatTellNothingNew_AreNoProgress) {
