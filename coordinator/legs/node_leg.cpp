@@ -115,7 +115,10 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   OpenLane& lane = lane_of(open);
   open.reply_bytes += open.ranges.size() * lane.lane->seal_bytes();
   set_limits(open);
-  TERRACE_RETURN_IF_ERROR(check_room(open, lane));
+  if (Status room = check_room(open, lane); !room.ok()) {
+    open.rows_owner = nullptr;  // nothing of it is on its way
+    return room.error();
+  }
   if (lane.reply_bytes == 0) lane.lane->expect_life();
   open.ticket = next_ticket_++;
   lane.waiting.push_back(&open);
