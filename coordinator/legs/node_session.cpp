@@ -12,6 +12,7 @@
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
 #include "coordinator/legs/slab_sender.h"
+#include "kernels/cpu/activations/rows.h"
 
 namespace terrace::legs {
 namespace {
@@ -25,16 +26,6 @@ std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model, float un
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i] = static_cast<float>(static_cast<int>((i * 37 + i / d_model * 11) % 255) - 127) * unit;
   return rows;
-}
-
-std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_rows, ActivationClass activation,
-                                const kernels::Ops& ops) {
-  const std::size_t d_model = rows.size() / n_rows;
-  const std::size_t bytes = row_bytes(activation, d_model);
-  std::vector<std::byte> converted(n_rows * bytes);
-  for (std::size_t row = 0; row < n_rows; ++row)
-    ops.quantize_row(activation, rows.data() + row * d_model, d_model, converted.data() + row * bytes);
-  return converted;
 }
 
 }  // namespace
@@ -362,8 +353,9 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   const std::size_t d_model = kernels.shape.d_model;
   // The weights of a probe's slabs are large and all alike.
   const std::vector<float> rows = canary_rows(kRows, d_model, options_.probe ? 0x1p-16f : 0x1p-6f);
-  const std::vector<std::byte> gate_rows = in_class(rows, kRows, kernels.gate_class(), model_.ops);
-  const std::vector<std::byte> up_rows = in_class(rows, kRows, kernels.up_class(), model_.ops);
+  const kernels::FloatRows plain{rows.data(), kRows, d_model};
+  const auto gate_rows = kernels::quantized_rows(model_.ops.quantize_row, kernels.gate_class(), plain);
+  const auto up_rows = kernels::quantized_rows(model_.ops.quantize_row, kernels.up_class(), plain);
   const std::array<kernels::Pair, kRows> pairs = {kernels::Pair{0, expert, 1.0f}, kernels::Pair{1, expert, 0.3125f}};
   const RowRange range{0, kRows};
 
