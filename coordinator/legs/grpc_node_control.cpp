@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
@@ -50,14 +51,8 @@ ErrorCode code_of(grpc::StatusCode code) {
   }
 }
 
-// A peer's text goes to terminals, logs and JSON: printable ASCII only, as in the data plane's error frames, and not
-// without end.
-std::string printable(std::string text) {
-  if (text.size() > wire::kMaxErrorText) text.resize(wire::kMaxErrorText);
-  for (char& c : text)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return text;
-}
+// A peer's text goes to terminals, logs and JSON; it is as long as one in the data plane's error frames may be.
+std::string printable(const std::string& text) { return terrace::printable(text, wire::kMaxErrorText); }
 
 // The host of what gRPC calls its peer: "ipv4:127.0.0.1:9000", "ipv6:%5B::1%5D:9000" (a URI, so brackets and the
 // percent sign of a zone are escaped). Empty: another kind of address.
