@@ -119,7 +119,7 @@ struct Engine::Parts {
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
-  std::vector<std::uint64_t> link_rates;  // [nodes] that their first sessions measured; 0: none
+  std::vector<std::uint64_t> link_rates;  // [nodes] that their last sessions measured; 0: none
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
   kernels::OpenedCards cards;                    // with --gpu
@@ -465,6 +465,7 @@ Result<legs::OpenedMember> Engine::Parts::reopen(std::size_t leg, const legs::Ow
   const Status taken = session->take_share(owners, leg, [](const legs::ShareProgress&) {});
   wrong = session->wrong();
   if (!taken.ok()) return taken.error();
+  link_rates[leg - 1] = session->link_rate().measured();  // of the link that it is back over
   return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
 }
 
