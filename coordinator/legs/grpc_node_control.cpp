@@ -220,12 +220,12 @@ class GrpcNodeControl final : public NodeControl {
   }
 
   Status resize(std::uint64_t session, std::uint64_t slab_bytes) override {
-    v1::ReserveRequest message;
-    message.set_session(session);
-    message.set_slab_bytes(slab_bytes);
-    message.set_resize(true);
     v1::ReserveReply reply;
-    return call_reserve(message, reply);
+    return call_reserve(resize_request(session, slab_bytes), reply);
+  }
+  Status give_back(std::uint64_t session, std::uint64_t slab_bytes) override {
+    v1::ReserveReply reply;
+    return call(&v1::Node::Stub::Reserve, resize_request(session, slab_bytes), reply, timeouts_.brief);
   }
 
   Status heartbeat(std::uint64_t session) override {
@@ -262,9 +262,25 @@ class GrpcNodeControl final : public NodeControl {
   }
 
   Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
-                FunctionRef<Status(const AssignProgress&)> on_progress) override;
+                FunctionRef<Status(const AssignProgress&)> on_progress) override {
+    return assign(session, epoch, share, on_progress, timeouts_.progress);
+  }
+  Status acknowledge(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                     FunctionRef<Status(const AssignProgress&)> on_progress) override {
+    return assign(session, epoch, share, on_progress, timeouts_.brief);
+  }
 
  private:
+  // limit: of the time between two answers.
+  Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                FunctionRef<Status(const AssignProgress&)> on_progress, std::chrono::milliseconds limit);
+  static v1::ReserveRequest resize_request(std::uint64_t session, std::uint64_t slab_bytes) {
+    v1::ReserveRequest message;
+    message.set_session(session);
+    message.set_slab_bytes(slab_bytes);
+    message.set_resize(true);
+    return message;
+  }
   template <class Method, class Request, class Reply>
   Status call(Method method, const Request& request, Reply& reply) {
     return call(method, request, reply, timeouts_.call);
@@ -420,7 +436,8 @@ Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, std::ui
 }
 
 Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
-                               FunctionRef<Status(const AssignProgress&)> on_progress) {
+                               FunctionRef<Status(const AssignProgress&)> on_progress,
+                               std::chrono::milliseconds limit) {
   v1::AssignRequest message;
   message.set_session(session);
   message.set_epoch(epoch);
@@ -433,8 +450,7 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   }
   grpc::ClientContext context;
   const OpenCalls::Entry open(calls_, context);
-  TERRACE_ASSIGN_OR_RETURN(const auto guard,
-                           StandstillGuard::start(timeouts_.progress, [&context] { context.TryCancel(); }));
+  TERRACE_ASSIGN_OR_RETURN(const auto guard, StandstillGuard::start(limit, [&context] { context.TryCancel(); }));
   const auto with = stub();
   auto reader = with->Assign(&context, message);
   v1::AssignProgress answer;
@@ -454,8 +470,8 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   const grpc::Status status = reader->Finish();
   if (!failed.ok()) return failed;
   if (guard->fired())
-    return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {}", address_,
-                                                   format_duration(timeouts_.progress)));
+    return Error(ErrorCode::kDeadline,
+                 fmt::format("{}: no progress with loading its share for {}", address_, format_duration(limit)));
   TERRACE_RETURN_IF_ERROR(to_status(status));
   if (!ready) return corrupt("it ended Assign without being ready");
   return {};

@@ -224,7 +224,7 @@ Status NodeSession::take_further(const OwnerTable& owners, std::size_t leg, std:
 }
 
 Status NodeSession::give_back(const OwnerTable& owners, std::size_t leg) {
-  return control_->resize(opened_.session, slab_bytes(model_.manifest, share_of(owners, leg)));
+  return control_->give_back(opened_.session, slab_bytes(model_.manifest, share_of(owners, leg)));
 }
 
 Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExperts> share,
@@ -401,7 +401,7 @@ Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
     if (answer.wanted.empty()) return {};
     return Error(ErrorCode::kCorrupt, fmt::format("{}: it wants slabs of a share that it has", control_->address()));
   };
-  return control_->assign(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
+  return control_->acknowledge(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
 }
 
 void NodeSession::abandon() {

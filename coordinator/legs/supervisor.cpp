@@ -246,7 +246,7 @@ bool Supervisor::may_forget_one(std::size_t leg) const {
 // Of one node one number. A node that does not answer is lost, or is told again.
 bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!may_forget_one(i) || now < places_[i].tell_again) continue;
+    if (!may_forget_one(i) || now < places_[i].tell.until) continue;
     const std::uint64_t number = places_[i].numbers.front();
     const std::shared_ptr<Member> member = places_[i].seat.member;
     lock.unlock();
@@ -256,14 +256,20 @@ bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
     if (place.seat.member != member) return true;
     if (is_answered(told)) {
       place.numbers.erase(place.numbers.begin());
-      place.tell_pause = kAskAgain;
+      place.tell = {};
     } else {
-      place.tell_again = runtime_.now() + place.tell_pause;
-      place.tell_pause = std::min(2 * place.tell_pause, kTellAgainAtLast);
+      put_off(place.tell, told);
     }
     return true;
   }
   return false;
+}
+
+// `answer` was no success.
+void Supervisor::put_off(Pause& pause, const Status& answer) const {
+  if (is_answered(answer)) pause.next = kAskAgain;
+  pause.until = runtime_.now() + pause.next;
+  if (!is_answered(answer)) pause.next = std::min(2 * pause.next, kTellAgainAtLast);
 }
 
 // The node's share is the same whoever else is out meanwhile: what is lost goes to the host (SupervisorHooks::replan).
@@ -350,8 +356,8 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
   place.out = false;
   place.acknowledged = number;
   place.numbers = {number};
-  place.tell_again = {};
-  place.tell_pause = kAskAgain;
+  place.tell = {};
+  place.ask = {};
   place.told_refusal.clear();
   place.in_since = last_number_ + 1;
   may_bequeath_ = true;

@@ -76,8 +76,8 @@ struct SupervisorHooks {
 
 // A node that did not answer, or could not give up at once what it has too much, is asked again so much later.
 inline constexpr std::chrono::milliseconds kAskAgain{250};
-// One that never answers to forget() is told with pauses that double up to this: each time the calls to the other nodes
-// wait until its deadline is over.
+// One that never answers is asked with pauses that double up to this: each time the calls to the other nodes wait until
+// its deadline is over.
 inline constexpr std::chrono::milliseconds kTellAgainAtLast{4'000};
 // Between two looks at leases and retired epochs. A leg that is lost is looked at once: until the next epoch each step
 // computes its share by itself, only less well.
@@ -119,6 +119,12 @@ class Supervisor {
     std::uint64_t number = 0;
     std::vector<std::uint64_t> acknowledged;  // [legs]
   };
+  // Before a node is asked again.
+  struct Pause {
+    TimePoint until{};
+    std::chrono::milliseconds next = kAskAgain;  // the one after this, where it does not answer
+  };
+
 
   struct Place {
     Seat seat;
@@ -130,14 +136,13 @@ class Supervisor {
     // That the node knows or may know. The last is `acknowledged`; of the others it is told to forget each once no step
     // can name it, until it has heard it: what they brought lies there as long.
     std::vector<std::uint64_t> numbers;
-    TimePoint tell_again{};                            // not before: it did not answer
-    std::chrono::milliseconds tell_pause = kAskAgain;  // the next
-    std::string told_refusal;                          // why the node was not taken back, as it was told last
+    Pause tell;                // before it is told again to forget
+    std::string told_refusal;  // why the node was not taken back, as it was told last
     // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
     std::optional<OwnerTable> further;
     bool inheriting = false;       // takes a further share
     bool has_surplus = false;      // has more memory reserved than its share takes
-    TimePoint ask_again{};         // not before, about what it has too much
+    Pause ask;                     // before it is asked again about what it has too much
     std::string told_inheritance;  // why it took none, as it was told last
   };
 
@@ -201,6 +206,7 @@ class Supervisor {
   void own_further(Bequest& bequest);
   void keep_with_host(Bequest& bequest);
   void stop_bequests();
+  void put_off(Pause& pause, const Status& answer) const;
   std::optional<TimePoint> next_ask(TimePoint now) const;
 
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);

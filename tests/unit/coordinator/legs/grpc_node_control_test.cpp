@@ -105,7 +105,8 @@ class FakeService final : public v1::Node::Service {
     *reply = opened;
     return grpc::Status::OK;
   }
-  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest*, v1::ReserveReply* reply) override {
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest*, v1::ReserveReply* reply) override {
+    while (reserve_hangs && !context->IsCancelled()) std::this_thread::sleep_for(5ms);
     if (!memory_error.empty()) return {grpc::StatusCode::RESOURCE_EXHAUSTED, memory_error};
     reply->set_lease_ms(lease_ms);
     return grpc::Status::OK;
@@ -138,6 +139,7 @@ class FakeService final : public v1::Node::Service {
   std::optional<v1::ProbeReply> probed;
   v1::AssignRequest asked;
   std::string memory_error;
+  bool reserve_hangs = false;
   std::uint32_t lease_ms = 1000;
 };
 
@@ -309,6 +311,19 @@ TEST_F(ScriptedNode, SilentAssign_Deadline) {
     return grpc::Status::CANCELLED;
   };
   expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
+}
+
+// Who asks looks after other nodes too. Were it the limit of a share that is loaded, this would be a minute later.
+TEST_F(ScriptedNode, HungWhileItAcknowledgesOrGivesBack_IsNotWaitedForLong) {
+  service_.assign = [](grpc::ServerContext& context, Writer&) {
+    while (!context.IsCancelled()) std::this_thread::sleep_for(5ms);
+    return grpc::Status::CANCELLED;
+  };
+  service_.reserve_hangs = true;
+  const auto control = control_of(address_, {.call = 60s, .brief = 200ms, .progress = 60s});
+  const std::vector<LayerExperts> share{{0, {1, 2}}};
+  expect_error(control->acknowledge(77, 4, share, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
+  expect_error(control->give_back(77, std::uint64_t{60} << 30).error(), ErrorCode::kDeadline, address_, "no answer");
 }
 
 // A program that ends waits for no node that stands still, and still says goodbye.

@@ -123,8 +123,15 @@ class World {
       return Error(ErrorCode::kInternal, "asked by the hook alone");
     }
     Status give_back(const OwnerTable& owners, std::size_t leg) override {
-      world_.note([&] { world_.given_back[at_].push_back(owners.n_slabs(leg)); });
-      return {};
+      Status given;
+      world_.note([&] {
+        world_.given_back[at_].push_back(owners.n_slabs(leg));
+        world_.give_back_calls.push_back(world_.runtime_.now());
+        if (world_.give_backs_unanswered == 0) return;
+        --world_.give_backs_unanswered;
+        given = Error(ErrorCode::kDeadline, "no answer");
+      });
+      return given;
     }
     void abandon() override {
       world_.note([this] { ++world_.abandoned[at_]; });
@@ -230,8 +237,8 @@ class World {
   std::deque<Attempt> further;
   std::vector<std::uint16_t> inherited;  // the nodes asked
   std::map<std::uint16_t, std::vector<std::uint64_t>> given_back;
-  int forgets_unanswered = 0;  // the next ones
-  std::vector<Runtime::TimePoint> forget_calls;
+  int forgets_unanswered = 0, give_backs_unanswered = 0;  // the next ones
+  std::vector<Runtime::TimePoint> forget_calls, give_back_calls;
   std::vector<std::string> lines;
   // What the host has, and would have were suspects lost, as it was asked to be near last; and how often it was.
   std::uint64_t near_now = 0, near_if_lost = 0;
@@ -621,6 +628,13 @@ class SupervisorHaste : public testing::Test {
     EXPECT_TRUE(world.until([&] { return world.forget_calls.size() == static_cast<std::size_t>(unanswered) + 1; }));
     return world.look([&] { return world.forget_calls; });
   }
+  static void expect_growing_pauses(const std::vector<Runtime::TimePoint>& calls) {
+    milliseconds least = kAskAgain;
+    for (std::size_t i = 1; i < calls.size(); ++i, least = std::min(2 * least, kTellAgainAtLast)) {
+      EXPECT_GE(calls[i] - calls[i - 1], least) << i;
+      EXPECT_LT(calls[i] - calls[i - 1], 2 * least) << i;
+    }
+  }
 };
 
 // The moment comes after the worker has looked who is to be told and before it looks how long to wait.
@@ -631,12 +645,21 @@ TEST_F(SupervisorHaste, TimeToTellAgainComesBetweenTwoLooks_ItIsTold) {
 
 TEST_F(SupervisorHaste, NodeThatNeverAnswersToForget_IsToldWithPausesThatGrow) {
   HastyRuntime runtime(milliseconds(1));
-  const auto calls = told_to_forget(runtime, 7);
-  milliseconds least = kAskAgain;
-  for (std::size_t i = 1; i < calls.size(); ++i, least = std::min(2 * least, kTellAgainAtLast)) {
-    EXPECT_GE(calls[i] - calls[i - 1], least) << i;
-    EXPECT_LT(calls[i] - calls[i - 1], 2 * least) << i;
-  }
+  expect_growing_pauses(told_to_forget(runtime, 7));
+}
+
+// Each time the calls to other nodes wait for it.
+TEST_F(SupervisorHaste, NodeThatNeverAnswersToGiveBack_IsAskedWithPausesThatGrow) {
+  HastyRuntime runtime(milliseconds(1));
+  World world(false, kSupervisorLook, true, runtime);
+  world.note([&] {
+    world.attempts[kBox1] = {{.until_stopped = true}};
+    world.further = {{Error(ErrorCode::kDeadline, "box2:9000: answers too late")}};
+    world.give_backs_unanswered = 7;
+  });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.give_back_calls.size() == 8; }));
+  expect_growing_pauses(world.look([&] { return world.give_back_calls; }));
 }
 
 TEST_F(SupervisorHeirs, ShareThatFailed_IsForgottenForCertainAndThenGivenBack) {
