@@ -1,8 +1,6 @@
 // terrace serve
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "common/base/console.h"
+#include "common/base/machine_limits.h"
 #include "common/base/service_manager.h"
 #include "common/base/stop_signal.h"
 #include "common/threads/start.h"
@@ -88,15 +87,11 @@ class StopWatch {
 // Each connection is an open file, and the usual limit of 1,024 is for programs that know no better: it is raised as
 // far as the system lets us.
 void make_room_for(std::uint32_t connections, const Logger& log) {
-  constexpr rlim_t kOtherFiles = 512;  // model, nodes, pages, refusals
-  const rlim_t wanted = connections + kOtherFiles;
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
-  files.rlim_cur = std::min(files.rlim_max, wanted);
-  const bool raised = setrlimit(RLIMIT_NOFILE, &files) == 0;
-  if (!raised || files.rlim_cur < wanted)
+  constexpr std::uint64_t kOtherFiles = 512;  // model, nodes, pages, refusals
+  const std::uint64_t wanted = connections + kOtherFiles;
+  if (const std::uint64_t allowed = raise_descriptor_limit(wanted); allowed < wanted)
     log.warn("--max-connections {} needs {} open files and the system allows {} (`ulimit -Hn`)", connections, wanted,
-             files.rlim_max);
+             allowed);
 }
 
 Status serve_until_stopped(const ServeOptions& options, const Environment& environment, const Logger& log) {
