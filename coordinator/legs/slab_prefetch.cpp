@@ -88,6 +88,8 @@ std::uint64_t SlabPrefetch::bytes_of(const std::vector<std::size_t>& slabs) cons
 std::vector<std::size_t> SlabPrefetch::wanted(const OwnerTable& planned, const OwnerTable& owners,
                                               const OwnerTable& if_lost) const {
   std::vector<std::size_t> all;
+  // Of several lost nodes layer by layer, as the file has them, and not node by node: each slab that is there spares a
+  // step the same read, whosever it was, and what was read of a suspect is there already.
   for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
     for (const std::uint16_t expert : owners.experts(0, layer))
       if (planned.owners(layer)[expert] != 0) all.push_back(index_of(layer, expert));

@@ -5,18 +5,17 @@
 //          epoch at once: its experts are those of whoever holds them already, else the host's; no share changes, so
 //          nobody has to be asked.
 // Heirs    Then nodes that have room take over those lost experts that do not stay (docs/adr/0018), several side by
-// side: a further share each, on the
-//          session that it has, verified and tried; from the next epoch on it owns them. Where that fails all is as it
-//          was. When the lost node is back, its heirs give up what they took over, and the memory for it.
+//          side: a further share each, on the session that it has, verified and tried; from the next epoch on it owns
+//          them. Where that fails all is as it was. When the lost node is back, its heirs give up what they took over,
+//          and the memory for it.
 // Suspects What a leg owns that is late is made ready here at once, for it may be lost; not any more once it answers.
 // Back     A lost node is tried again with growing pauses (retry_schedule.h): a new session, its share of the plan, a
 //          canary. Several are opened side by side, so that one that answers nothing holds up no other. Then the legs
 //          that stayed acknowledge the epoch's number, as far as they answer, and it is published. A wrong node is not
 //          tried: it stays out until the coordinator is started again.
 // Threads  Two of its own, and one for each node while it is opened or takes a further share. One watches and publishes
-// and never waits for a
-//          node; the other ends sessions of lost nodes and makes all calls to those that are there. The functions below
-//          are for the owner.
+//          and never waits for a node; the other ends sessions of lost nodes and makes all calls to those that are
+//          there, none of which waits long (NodeControl::acknowledge()). The functions below are for the owner.
 #pragma once
 
 #include <chrono>
@@ -119,12 +118,12 @@ class Supervisor {
     std::uint64_t number = 0;
     std::vector<std::uint64_t> acknowledged;  // [legs]
   };
+
   // Before a node is asked again.
   struct Pause {
     TimePoint until{};
     std::chrono::milliseconds next = kAskAgain;  // the one after this, where it does not answer
   };
-
 
   struct Place {
     Seat seat;
@@ -206,8 +205,8 @@ class Supervisor {
   void own_further(Bequest& bequest);
   void keep_with_host(Bequest& bequest);
   void stop_bequests();
-  void put_off(Pause& pause, const Status& answer) const;
   std::optional<TimePoint> next_ask(TimePoint now) const;
+  void put_off(Pause& pause, const Status& answer) const;
 
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);
