@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/time.h"
 #include "coordinator/app/open_stream.h"
 #include "coordinator/app/recorded_experts.h"
 #include "coordinator/legs/dispatcher.h"
@@ -21,8 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Mode = RecordedExperts::Mode;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The steps of the test, again and again: always the same ones.
 class Steps {

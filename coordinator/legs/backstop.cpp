@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/time.h"
 #include "common/threads/start.h"
 
 namespace terrace::legs {
@@ -20,10 +21,6 @@ constexpr std::uint64_t kMeasuredBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kMeasuredTime{200};
 // Of a new measurement in the running mean: some twenty slabs back nothing is left.
 constexpr double kNewestRead = 0.2;
-
-double seconds_since(DiskClock::time_point start) {
-  return std::chrono::duration<double>(DiskClock::now() - start).count();
-}
 
 }  // namespace
 

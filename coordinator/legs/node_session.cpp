@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/parallel.h"
+#include "common/base/time.h"
 #include "common/threads/start.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
@@ -333,7 +334,7 @@ Result<double> NodeSession::measure_weights_rate(const OwnerTable& owners, std::
     // Credit comes back when the node has taken a frame out of its window.
     TERRACE_RETURN_IF_ERROR(sender.wait_for_credit());
   }
-  return static_cast<double>(sent) / std::chrono::duration<double>(Clock::now() - start).count();
+  return static_cast<double>(sent) / seconds_since(start);
 }
 
 Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExperts> share) {
