@@ -140,11 +140,12 @@ Result<std::uint64_t> memory_available(const SystemRoots& roots) {
   return std::min(machine, least<std::uint64_t>(roots, "memory", memory_left).value_or(machine));
 }
 
-std::uint64_t raise_descriptor_limit() {
+std::uint64_t raise_descriptor_limit(std::uint64_t wanted) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (limit.rlim_cur >= wanted) return limit.rlim_cur;
   rlimit raised = limit;
-  raised.rlim_cur = raised.rlim_max;
+  raised.rlim_cur = std::min<std::uint64_t>(raised.rlim_max, wanted);
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 

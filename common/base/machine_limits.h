@@ -25,8 +25,8 @@ Result<std::uint64_t> memory_available(const SystemRoots& roots = {});
 // CPUs' worth of time that the cgroups allow ("1.5"), the least of all levels; nothing where there is no limit.
 std::optional<double> cpu_quota(const SystemRoots& roots = {});
 
-// Lets this process open as many descriptors as it may without asking anybody (the soft limit becomes the hard one).
-// Returns how many it may open now.
-std::uint64_t raise_descriptor_limit();
+// Lets this process open `wanted` descriptors, as far as it may without asking anybody: the soft limit rises up to the
+// hard one, and never falls. Returns how many it may open now.
+std::uint64_t raise_descriptor_limit(std::uint64_t wanted = UINT64_MAX);
 
 }  // namespace terrace

@@ -1,12 +1,10 @@
 #include "common/threads/pool.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-
-#include <system_error>
 
 #include "common/base/block_signals.h"
 #include "common/base/check.h"
+#include "common/threads/start.h"
 
 namespace terrace {
 namespace {
@@ -22,12 +20,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
   }
   TERRACE_CHECK(options.cpus.empty() || options.cpus.size() == options.n_workers, "one CPU for each worker, or none");
   std::unique_ptr<Pool> pool(new Pool(options));
-  try {
-    TERRACE_RETURN_IF_ERROR(pool->start_threads(options.n_workers - 1));
-  } catch (const std::system_error& e) {
-    return Error(ErrorCode::kOutOfMemory, fmt::format("the system started {} of {} threads: {}",
-                                                      pool->threads_.size() + 1, options.n_workers, e.what()));
-  }
+  TERRACE_RETURN_IF_ERROR(pool->start_threads(options.n_workers - 1));
   return pool;
 }
 
@@ -39,7 +32,9 @@ Status Pool::start_threads(std::size_t n_threads) {
   const BlockSignals blocked;
   threads_.reserve(n_threads);
   for (std::size_t i = 0; i < n_threads; ++i) {
-    threads_.emplace_back([this, worker = i + 1] { thread_main(worker); });
+    auto started = start_thread(fmt::format("terrace-w{}", i + 1), [this, worker = i + 1] { thread_main(worker); });
+    if (!started.ok()) return started.error().in(fmt::format("{} of {} threads that compute", i + 1, n_threads + 1));
+    threads_.push_back(std::move(*started));
     if (!cpus_.empty()) TERRACE_RETURN_IF_ERROR(confine(threads_.back(), {cpus_[i + 1]}));
   }
   return {};
@@ -93,8 +88,6 @@ bool Pool::join_run() {
 }
 
 void Pool::thread_main(std::size_t worker) {
-  // Each names itself: the name of another thread is a file, which a node that gave its rights up does not open.
-  pthread_setname_np(pthread_self(), fmt::format("terrace-w{}", worker).c_str());
   std::uint32_t seen = 0;
   while (true) {
     run_number_.wait_while(seen, waiting_);

@@ -17,6 +17,10 @@ constexpr double kDecodeParts = 32;
 constexpr std::chrono::milliseconds kLongestTrial{250};
 // A trial that found so much more found something new.
 constexpr double kNews = 1.04;
+// Of a paced stretch's time, in which bytes have to be on their way: else it was the sender that had none.
+constexpr double kAllTheTime = 0.9;
+
+double seconds(LinkRate::TimePoint::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -42,6 +46,12 @@ void LinkRate::leave(std::size_t place) {
   taken_.fetch_and(~(std::uint32_t{1} << place));
 }
 
+void LinkRate::lower(std::uint64_t bytes_per_second) {
+  std::uint64_t before = measured();
+  while (before > bytes_per_second && !measured_.compare_exchange_weak(before, bytes_per_second)) {
+  }
+}
+
 unsigned LinkRate::senders(TimePoint now) const {
   unsigned n = 0;
   for (const auto& last : last_sent_) {
@@ -51,7 +61,7 @@ unsigned LinkRate::senders(TimePoint now) const {
   return std::max(1u, n);
 }
 
-double LinkRate::share(TimePoint now) {
+double LinkRate::share(TimePoint now, bool tries) {
   const TimePoint::rep t = now.time_since_epoch().count();
   if (const TimePoint::rep ends = trial_ends_.load(); ends != 0) {
     if (t < ends) return kTrialShare;
@@ -61,7 +71,7 @@ double LinkRate::share(TimePoint now) {
   TimePoint::rep next = next_trial_.load();
   if (next == 0) {
     next_trial_.compare_exchange_strong(next, t + pause_.load());
-  } else if (t >= next && next_trial_.compare_exchange_strong(next, 0)) {
+  } else if (tries && t >= next && next_trial_.compare_exchange_strong(next, 0)) {
     before_trial_ = measured();
     const std::chrono::duration<double> stretches(2.0 * Pacer::kTrialStretch / static_cast<double>(measured()));
     trial_ends_ = t + (kLongestTrial + std::chrono::duration_cast<TimePoint::duration>(stretches)).count();
@@ -90,7 +100,10 @@ void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   const std::uint64_t sent = connection.stats().bytes_sent;
   if (sent != sent_) rate_.sent(place_, sent - sent_, now);
   sent_ = sent;
-  if (pace_ == 0 || tries_) measure(connection, sent, now);
+  if (pace_ == 0 || tries_)
+    measure(connection, sent, now);
+  else
+    look_for_shortfall(connection, sent, now);
   const Allowed own = own_part(allowed(now), now);
   const auto pace = static_cast<std::uint64_t>(own.rate);
   if (pace == pace_) return;
@@ -99,6 +112,7 @@ void Pacer::follow(Connection& connection, LinkRate::TimePoint now) {
   pace_ = pace;
   rate_.set_pace(pace);
   stretch_.reset();
+  n_short_ = 0;
 }
 
 Pacer::Allowed Pacer::allowed(LinkRate::TimePoint now) {
@@ -110,7 +124,7 @@ Pacer::Allowed Pacer::allowed(LinkRate::TimePoint now) {
   if (measured == 0) return {};
   look_at_decode(measured, now);
   const auto link = static_cast<double>(measured);
-  const double share = rate_.share(now);
+  const double share = rate_.share(now, most_ >= kTrialShare);
   if (share > kPacedShare) return {share * link, true};
   return {std::max(share * link - decode_rate_, kLeastShare * link), false};
 }
@@ -152,16 +166,50 @@ void Pacer::measure(const Connection& connection, std::uint64_t sent, LinkRate::
     }
   }
   if (progress)
-    stretch_ = Stretch{*progress, sent + length, senders, now, rate_.total_sent()};
+    stretch_ = begin_stretch(*progress, sent + length, senders, now);
   else
     stretch_.reset();
+}
+
+Pacer::Stretch Pacer::begin_stretch(const SentProgress& progress, std::uint64_t until, unsigned senders,
+                                    LinkRate::TimePoint now) const {
+  return {progress, until, senders, now, rate_.total_sent(), decode_.total_sent()};
+}
+
+void Pacer::look_for_shortfall(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now) {
+  if (stretch_ && (sent < stretch_->until || now - stretch_->since < kLeastBusy)) return;
+  const auto progress = connection.sent_progress();
+  if (progress && stretch_) count_shortfall(fell_short(*progress, now), now);
+  if (progress)
+    stretch_ = begin_stretch(*progress, sent + kStretch, 1, now);
+  else
+    stretch_.reset();
+}
+
+void Pacer::count_shortfall(bool short_of_pace, LinkRate::TimePoint now) {
+  if (!short_of_pace) {
+    n_short_ = 0;
+    return;
+  }
+  const std::uint64_t moved = rate_.total_sent() - stretch_->total + decode_.total_sent() - stretch_->decode;
+  const auto took = static_cast<std::uint64_t>(static_cast<double>(moved) / seconds(now - stretch_->since));
+  most_in_short_ = std::max(n_short_ == 0 ? 0 : most_in_short_, took);
+  if (++n_short_ < kShortStretches) return;
+  n_short_ = 0;
+  rate_.lower(most_in_short_);
+}
+
+bool Pacer::fell_short(const SentProgress& progress, LinkRate::TimePoint now) const {
+  const double time = seconds(now - stretch_->since);
+  const auto confirmed = static_cast<double>(progress.confirmed_bytes - stretch_->from.confirmed_bytes);
+  return seconds(progress.busy - stretch_->from.busy) >= kAllTheTime * time &&
+         confirmed < kShort * static_cast<double>(pace_) * time;
 }
 
 std::uint64_t Pacer::rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const {
   const double own = static_cast<double>(bytes) / std::chrono::duration<double>(busy).count();
   if (stretch_->senders == 1) return static_cast<std::uint64_t>(own);
-  const double all = static_cast<double>(rate_.total_sent() - stretch_->total) /
-                     std::chrono::duration<double>(now - stretch_->since).count();
+  const double all = static_cast<double>(rate_.total_sent() - stretch_->total) / seconds(now - stretch_->since);
   return static_cast<std::uint64_t>(std::min(own * stretch_->senders, all));
 }
 
@@ -170,6 +218,7 @@ void Pacer::start_again() {
   tries_ = false;
   sent_ = 0;
   stretch_.reset();
+  n_short_ = 0;
 }
 
 }  // namespace terrace::transport

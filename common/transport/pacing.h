@@ -11,6 +11,12 @@
 // be without a step again. So while steps go on the link is tried now and then: for a stretch, all connections together
 // send an eighth more than the measure. Where that much is confirmed it is the new measure, and the next trial follows
 // soon; where it is not, a queue of some 12 ms has come and gone, and the next is further away each time.
+//
+// A measure may be too high too: of an earlier session whose node is back over a slower link, or of a link that others
+// have since. A paced connection cannot show that its link takes more than its pace, but it can show that it takes
+// less: where in kShortStretches stretches one after the other, bytes were on their way all the time and fewer than
+// kShort of the pace were confirmed, the most that all connections and decode batches moved in one of them is the
+// measure from then on. It rises again as above.
 #pragma once
 
 #include <array>
@@ -62,6 +68,8 @@ class LinkRate {
   std::uint64_t measured() const { return measured_.load(std::memory_order_relaxed); }
   // The most counts: less is what others took of the link.
   void add(std::uint64_t bytes_per_second);
+  // The link took no more while more was on its way. Never raises it.
+  void lower(std::uint64_t bytes_per_second);
   // A further connection's place among them, its own until leave().
   std::size_t join();
   void leave(std::size_t place);
@@ -73,8 +81,9 @@ class LinkRate {
   std::uint64_t total_sent() const { return total_sent_.load(std::memory_order_relaxed); }
   // Connections that send now, at least one.
   unsigned senders(TimePoint now) const;
-  // Of the measure, what all connections together may send now, while steps live. Begins and ends trials.
-  double share(TimePoint now);
+  // Of the measure, what all connections together may send now, while steps live. Begins and ends trials; `tries` is
+  // false for a connection that is given too little to take part in one, which begins none.
+  double share(TimePoint now, bool tries = true);
   // No step lives: no trial is due, or goes on.
   void rest();
   // A trial has told what it was to tell.
@@ -104,6 +113,9 @@ class Pacer {
  public:
   static constexpr std::uint64_t kStretch = std::uint64_t{4} << 20;
   static constexpr std::uint64_t kTrialStretch = std::uint64_t{256} << 10;  // the link may be thought to be slow
+  // Of paced stretches.
+  static constexpr unsigned kShortStretches = 3;
+  static constexpr double kShort = 0.9;
 
   // Both are borrowed.
   Pacer(const DecodeActivity& decode, LinkRate& rate) : decode_(decode), rate_(rate), place_(rate.join()) {}
@@ -128,17 +140,23 @@ class Pacer {
   Allowed own_part(const Allowed& all, LinkRate::TimePoint now) const;
   void look_at_decode(std::uint64_t measured, LinkRate::TimePoint now);
   void measure(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
+  void look_for_shortfall(const Connection& connection, std::uint64_t sent, LinkRate::TimePoint now);
+  void count_shortfall(bool short_of_pace, LinkRate::TimePoint now);
+  bool fell_short(const SentProgress& progress, LinkRate::TimePoint now) const;
   // What the link took, bytes a second, when so many were confirmed in a stretch of so much busy time (not 0).
   std::uint64_t rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const;
 
-  // Of an unpaced stretch, or a trial's.
+  // Unpaced, a trial's, or of one pace.
   struct Stretch {
     SentProgress from;
     std::uint64_t until = 0;  // bytes sent
     unsigned senders = 1;
     LinkRate::TimePoint since{};
-    std::uint64_t total = 0;  // LinkRate::total_sent()
+    std::uint64_t total = 0;   // LinkRate::total_sent()
+    std::uint64_t decode = 0;  // DecodeActivity::total_sent()
   };
+  Stretch begin_stretch(const SentProgress& progress, std::uint64_t until, unsigned senders,
+                        LinkRate::TimePoint now) const;
   const DecodeActivity& decode_;
   LinkRate& rate_;
   const std::size_t place_;
@@ -147,6 +165,8 @@ class Pacer {
   bool tries_ = false;      // pace_ is a trial's
   std::uint64_t sent_ = 0;  // bytes, when last looked at
   std::optional<Stretch> stretch_;
+  unsigned n_short_ = 0;             // stretches of this pace, the last ones
+  std::uint64_t most_in_short_ = 0;  // bytes a second, of all
   // What decode batches took, of late.
   double decode_rate_ = 0;  // bytes a second
   LinkRate::TimePoint decode_since_{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/printable.h"
 #include "common/wire/bytes.h"
 
 namespace terrace::wire {
@@ -31,11 +32,6 @@ Status check_bare(const FrameHeader& header) {
       header.credit_frames == 0 && header.credit_bytes == 0)
     return {};
   return corrupt("{} frame: header fields beside type, lane and session are not zero", name(header.type));
-}
-
-char printable(std::byte b) {
-  const auto c = static_cast<unsigned char>(b);
-  return c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
 }
 
 }  // namespace
@@ -146,11 +142,9 @@ Result<ErrorMessage> read_error(const Frame& frame) {
   const auto code = load<std::uint32_t>(section->data.data());
   if (code > static_cast<std::uint32_t>(ErrorCode::kInternal))
     return corrupt("error frame: code {} is not known", code);
-  auto text = section->data.subspan(sizeof(std::uint32_t));
-  text = text.first(std::min(text.size(), kMaxErrorText));
-  ErrorMessage message{static_cast<ErrorCode>(code), std::string(text.size(), '?')};
-  std::transform(text.begin(), text.end(), message.text.begin(), printable);
-  return message;
+  const auto text = section->data.subspan(sizeof(std::uint32_t));
+  return ErrorMessage{static_cast<ErrorCode>(code),
+                      printable({reinterpret_cast<const char*>(text.data()), text.size()}, kMaxErrorText)};
 }
 
 Result<SlabPieceView> read_slab_piece(const Frame& frame) {

@@ -5,24 +5,23 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/time.h"
 #include "coordinator/app/open_stream.h"
 #include "coordinator/app/recorded_experts.h"
 #include "coordinator/legs/dispatcher.h"
+#include "kernels/cpu/activations/rows.h"
 
 namespace terrace::app {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Mode = RecordedExperts::Mode;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The steps of the test, again and again: always the same ones.
 class Steps {
@@ -111,9 +110,13 @@ class LegReplay {
     made.n_rows = layer.n_rows;
     made.priority = layer.priority;
     made.range = {0, layer.n_rows};
-    made.gate = quantised(engine.ops(), kernels.gate_class(), layer);
+    const auto quantised = [&](ActivationClass activation) {
+      return kernels::quantized_rows(engine.ops().quantize_row, activation,
+                                     {layer.rows.data(), layer.n_rows, d_model_});
+    };
+    made.gate = quantised(kernels.gate_class());
     made.gate_rows = view(kernels.gate_class(), made.gate);
-    if (kernels.up_class() != kernels.gate_class()) made.up = quantised(engine.ops(), kernels.up_class(), layer);
+    if (kernels.up_class() != kernels.gate_class()) made.up = quantised(kernels.up_class());
     made.up_rows = made.up.empty() ? made.gate_rows : view(kernels.up_class(), made.up);
     made.pairs.resize(epoch_.legs.size());
     const std::size_t top_k = layer.experts.size() / layer.n_rows;
@@ -126,19 +129,6 @@ class LegReplay {
     failed_.resize(std::max(failed_.size(), std::size_t{layer.n_rows}));
   }
 
-  std::vector<std::byte> quantised(const kernels::Ops& ops, ActivationClass activation,
-                                   const RecordedLayer& layer) const {
-    const std::size_t bytes = row_bytes(activation, d_model_);
-    std::vector<std::byte> rows(bytes * layer.n_rows);
-    for (std::size_t row = 0; row < layer.n_rows; ++row) {
-      const float* const from = layer.rows.data() + row * d_model_;
-      if (activation == ActivationClass::kF32)
-        std::memcpy(rows.data() + row * bytes, from, bytes);
-      else
-        ops.quantize_row(activation, from, d_model_, rows.data() + row * bytes);
-    }
-    return rows;
-  }
   kernels::RowsView view(ActivationClass activation, const std::vector<std::byte>& rows) const {
     return {activation, rows.data(), row_bytes(activation, d_model_)};
   }

@@ -19,6 +19,7 @@
 #include "common/security/sha256.h"
 #include "common/threads/background.h"
 #include "common/threads/pool.h"
+#include "common/threads/start.h"
 #include "common/transport/pacing.h"
 #include "coordinator/app/card_legs.h"
 #include "coordinator/app/overlap_note.h"
@@ -114,7 +115,7 @@ struct Engine::Parts {
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
-  std::vector<std::uint64_t> link_rates;  // [nodes] that their first sessions measured; 0: none
+  std::vector<std::uint64_t> link_rates;  // [nodes] that their last sessions measured; 0: none
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
   kernels::OpenedCards cards;                    // with --gpu
@@ -142,7 +143,7 @@ struct Engine::Parts {
   // What the dispatcher hands batches to: `leg` as it is, or traced. place: in the owner table.
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
-  void start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
+  Status start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
   RejoiningNodes rejoining() const { return {credentials, *transport, *session_model, session_options, cpus}; }
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const legs::OwnerTable& owners, std::size_t leg);
@@ -286,9 +287,16 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
     }
   };
   {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i + 1 < n; ++i) threads.emplace_back(open, i);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i + 1 < n; ++i) {
+      auto started = start_thread("terrace-open", [&open, i] { open(i); });
+      if (started.ok())
+        threads.push_back(std::move(*started));
+      else
+        opened[i].emplace(started.error());
+    }
     if (n > 0) open(n - 1);
+    for (std::thread& thread : threads) thread.join();
   }
   for (std::size_t i = 0; i < n; ++i) {
     auto& node = *opened[i];
@@ -329,8 +337,8 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
   if (!placement.nodes.empty()) {
     TERRACE_RETURN_IF_ERROR(p.open_manifest(cache_dir));
     TERRACE_RETURN_IF_ERROR(p.open_nodes(options, placement));
-    p.prefetch = std::make_unique<legs::SlabPrefetch>(p.slabs->lookup(), p.kernels, p.experts.n_experts,
-                                                      placement.memory.legs.front().room());
+    TERRACE_ASSIGN_OR_RETURN(p.prefetch, legs::SlabPrefetch::start(p.slabs->lookup(), p.kernels, p.experts.n_experts,
+                                                                   placement.memory.legs.front().room()));
     TERRACE_RETURN_IF_ERROR(p.open_backstop());
     if (options.audit > 0) p.open_auditor(options.audit);
   }
@@ -352,7 +360,7 @@ Status Engine::open_legs(const ModelOptions& options, const std::filesystem::pat
                                                                           .waiting = p.cpus.waiting});
   if (options.records_experts)
     p.recorded = std::make_unique<RecordedExperts>(*p.dispatcher, placement.info.d_model, p.experts.top_k);
-  if (p.legs.size() > 1) p.start_supervisor(placement.owners, *first);
+  if (p.legs.size() > 1) TERRACE_RETURN_IF_ERROR(p.start_supervisor(placement.owners, *first));
   p.legs.clear();  // the epoch has them
   return {};
 }
@@ -381,7 +389,7 @@ std::shared_ptr<const legs::Epoch> Engine::Parts::first_epoch(const legs::OwnerT
   return std::make_shared<const legs::Epoch>(std::move(first));
 }
 
-void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
+Status Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first) {
   std::vector<legs::Supervisor::Seat> seats;
   for (std::size_t i = 0; i < legs.size(); ++i) {
     const bool node = i > 0 && i <= nodes.size();
@@ -415,13 +423,15 @@ void Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const legs
     try {
       TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<legs::NodeSession> session,
                                rejoining().open(leg, owners, link_rates[leg - 1], std::move(stop), wrong));
+      link_rates[leg - 1] = session->link_rate().measured();  // of the link that it is back over
       return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
     } catch (const std::exception& thrown) {  // no thread, no memory: later, perhaps
       return Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", owners.leg_name(leg), thrown.what()));
     }
   };
   hooks.tell = [this](const std::string& line) { log ? log->warn("{}", line) : notes.print("{}", line); };
-  supervisor = std::make_unique<legs::Supervisor>(first, std::move(seats), board, std::move(hooks));
+  TERRACE_ASSIGN_OR_RETURN(supervisor, legs::Supervisor::start(first, std::move(seats), board, std::move(hooks)));
+  return {};
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const ModelOptions& options, const Environment& environment) {

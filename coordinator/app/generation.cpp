@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/time.h"
 #include "coordinator/app/sum_hashes.h"
 #include "coordinator/text/text_output.h"
 
@@ -24,10 +25,6 @@ constexpr std::uint64_t kTokensSetAside = 1 << 20;
 constexpr std::uint64_t kPositionsSetAside = 4096;
 // Of text for each of them: few tokens are longer.
 constexpr std::uint64_t kBytesSetAside = 8;
-
-double ms_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - begin).count();
-}
 
 bool interrupted(const GenerationRequest& request) { return request.interrupted && request.interrupted(); }
 

@@ -14,6 +14,7 @@
 
 #include "common/base/aligned_buffer.h"
 #include "common/base/descriptor.h"
+#include "common/threads/start.h"
 #include "coordinator/app/probe_timing.h"
 
 namespace terrace::app {
@@ -74,9 +75,18 @@ Result<double> read_for_a_while(const Region& region, int fd, std::uint32_t dept
     }
   };
   {
-    std::vector<std::jthread> threads;
-    for (std::uint32_t i = 1; i < depth; ++i) threads.emplace_back(reader, buffers[i].data());
-    reader(buffers[0].data());
+    std::vector<std::thread> threads;
+    Status started;
+    for (std::uint32_t i = 1; i < depth && started.ok(); ++i) {
+      auto thread = start_thread("terrace-probe", [&reader, memory = buffers[i].data()] { reader(memory); });
+      if (thread.ok())
+        threads.push_back(std::move(*thread));
+      else
+        started = thread.error();
+    }
+    if (started.ok()) reader(buffers[0].data());
+    for (std::thread& thread : threads) thread.join();
+    TERRACE_RETURN_IF_ERROR(started);
   }
   place = next;
   if (failed == EINVAL) return 0.0;

@@ -10,6 +10,7 @@
 #include "common/base/units.h"
 #include "common/gguf/bytes.h"
 #include "common/manifest/probe_slab.h"
+#include "kernels/cpu/activations/rows.h"
 
 namespace terrace::app {
 namespace {
@@ -156,10 +157,7 @@ void ProbeModel::make_rows(const kernels::Ops& ops) {
     for (const ActivationClass activation : {layer.gate_class(), layer.up_class()}) {
       std::vector<std::byte>& rows = quantised_[static_cast<std::size_t>(activation)];
       if (activation == ActivationClass::kF32 || !rows.empty()) continue;
-      const std::size_t bytes = row_bytes(activation, d_model);
-      rows.resize(n_rows_ * bytes);
-      for (std::size_t row = 0; row < n_rows_; ++row)
-        ops.quantize_row(activation, plain_.data() + row * d_model, d_model, rows.data() + row * bytes);
+      rows = kernels::quantized_rows(ops.quantize_row, activation, {plain_.data(), n_rows_, d_model});
     }
   }
 }

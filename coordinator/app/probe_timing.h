@@ -10,6 +10,7 @@
 
 #include "common/base/function_ref.h"
 #include "common/base/result.h"
+#include "common/base/time.h"
 #include "coordinator/app/median.h"
 
 namespace terrace::app {
@@ -51,10 +52,6 @@ inline DecodeCost decode_cost(double many, double one, std::uint32_t experts) {
   if (many <= one) return {.each = many / experts, .fixed = 0};
   const double each = (many - one) / (experts - 1);
   return {.each = each, .fixed = std::max(one - each, 0.0)};
-}
-
-inline double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace terrace::app

@@ -1,8 +1,6 @@
 // terrace serve
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
@@ -10,8 +8,10 @@
 #include <thread>
 
 #include "common/base/console.h"
+#include "common/base/machine_limits.h"
 #include "common/base/service_manager.h"
 #include "common/base/stop_signal.h"
+#include "common/threads/start.h"
 #include "coordinator/app/command.h"
 #include "coordinator/app/serve_options.h"
 #include "coordinator/app/served_model.h"
@@ -43,11 +43,13 @@ class StopWatch {
  public:
   static Result<std::unique_ptr<StopWatch>> create() {
     TERRACE_ASSIGN_OR_RETURN(auto signal, StopSignal::create());
-    return std::unique_ptr<StopWatch>(new StopWatch(std::move(signal)));
+    std::unique_ptr<StopWatch> watch(new StopWatch(std::move(signal)));
+    TERRACE_ASSIGN_OR_RETURN(watch->thread_, start_thread("terrace-signals", [w = watch.get()] { w->watch(); }));
+    return watch;
   }
   ~StopWatch() {
     signal_->notify();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
@@ -61,7 +63,7 @@ class StopWatch {
   }
 
  private:
-  explicit StopWatch(std::unique_ptr<StopSignal> signal) : signal_(std::move(signal)), thread_([this] { watch(); }) {}
+  explicit StopWatch(std::unique_ptr<StopSignal> signal) : signal_(std::move(signal)) {}
 
   void watch() {
     if (!signal_->wait()) return;
@@ -79,21 +81,17 @@ class StopWatch {
   std::condition_variable changed_;
   bool loading_ = true;
   bool came_ = false;
-  std::thread thread_;  // last: uses all others
+  std::thread thread_;
 };
 
 // Each connection is an open file, and the usual limit of 1,024 is for programs that know no better: it is raised as
 // far as the system lets us.
 void make_room_for(std::uint32_t connections, const Logger& log) {
-  constexpr rlim_t kOtherFiles = 512;  // model, nodes, pages, refusals
-  const rlim_t wanted = connections + kOtherFiles;
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
-  files.rlim_cur = std::min(files.rlim_max, wanted);
-  const bool raised = setrlimit(RLIMIT_NOFILE, &files) == 0;
-  if (!raised || files.rlim_cur < wanted)
+  constexpr std::uint64_t kOtherFiles = 512;  // model, nodes, pages, refusals
+  const std::uint64_t wanted = connections + kOtherFiles;
+  if (const std::uint64_t allowed = raise_descriptor_limit(wanted); allowed < wanted)
     log.warn("--max-connections {} needs {} open files and the system allows {} (`ulimit -Hn`)", connections, wanted,
-             files.rlim_max);
+             allowed);
 }
 
 Status serve_until_stopped(const ServeOptions& options, const Environment& environment, const Logger& log) {

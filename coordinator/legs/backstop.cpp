@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/time.h"
+#include "common/threads/start.h"
 
 namespace terrace::legs {
 namespace {
@@ -19,10 +21,6 @@ constexpr std::uint64_t kMeasuredBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kMeasuredTime{200};
 // Of a new measurement in the running mean: some twenty slabs back nothing is left.
 constexpr double kNewestRead = 0.2;
-
-double seconds_since(DiskClock::time_point start) {
-  return std::chrono::duration<double>(DiskClock::now() - start).count();
-}
 
 }  // namespace
 
@@ -42,7 +40,10 @@ Result<std::unique_ptr<Backstop>> Backstop::open(BackstopParts parts) {
   TERRACE_RETURN_IF_ERROR(backstop->measure());
   backstop->describe_ = backstop->parts_.reader->describe();
   backstop->parts_.reader->use_page_cache();
-  if (backstop->parts_.read_ahead) backstop->thread_ = std::thread([b = backstop.get()] { b->read_thread(); });
+  if (backstop->parts_.read_ahead) {
+    TERRACE_ASSIGN_OR_RETURN(backstop->thread_,
+                             start_thread("terrace-disk", [b = backstop.get()] { b->read_thread(); }));
+  }
   return backstop;
 }
 

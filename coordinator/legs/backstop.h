@@ -1,7 +1,7 @@
 // Computes pairs of experts that another leg owns, when that leg cannot: from the coordinator's own file, which has the
-// bytes of every expert of the model (docs/architecture.md, failure). Slabs that are not in
-// memory (slab_prefetch.h) come through a ring of memory that is set aside at load; a thread reads ahead while the
-// caller computes. The bits are those of any other leg.
+// bytes of every expert of the model (docs/architecture.md, failure). Slabs that are not in memory (slab_prefetch.h)
+// come through a ring of memory that is set aside at load; a thread reads ahead while the caller computes. The bits are
+// those of any other leg.
 //
 //   backstop.begin(work);                                  // reading begins
 //   while (*(progress = backstop.advance(sums, failed, hook)) != Backstop::Progress::kDone) { ... }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "common/arena/slab_store.h"
+#include "common/base/time.h"
 
 namespace terrace::legs {
 namespace {
@@ -199,9 +200,7 @@ Status CardLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::ui
   open_ = 0;
   const auto start = std::chrono::steady_clock::now();
   const auto stats = executor_->collect(sums, failed, [] { return true; });
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-  counters_.wait_us +=
-      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+  counters_.wait_us += us_of(std::chrono::steady_clock::now() - start);
   if (!stats.ok()) return lost(stats.error().in(name_));
   counters_.compute_us += stats->compute_ns / 1000;
   return {};

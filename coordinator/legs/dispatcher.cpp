@@ -1,8 +1,9 @@
 #include "coordinator/legs/dispatcher.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "kernels/cpu/activations/rows.h"
 
 namespace terrace::legs {
 namespace {
@@ -207,14 +208,8 @@ void Dispatcher::quantise(const RoutedRows& routed, Flight& flight) {
     std::vector<std::byte>& rows = flight.rows->rows[static_cast<std::size_t>(classes[i])];
     const std::size_t bytes = row_bytes(classes[i], d_model);
     if (rows.size() < bytes * routed.n_rows) rows.resize(bytes * routed.n_rows);
-    if (classes[i] == ActivationClass::kF32) {
-      std::memcpy(rows.data(), routed.rows, bytes * routed.n_rows);
-      continue;
-    }
-    const auto quantise_row = [&](std::size_t row, std::size_t) {
-      ops_.quantize_row(classes[i], routed.rows + row * d_model, d_model, rows.data() + row * bytes);
-    };
-    parallel_.run(routed.n_rows, quantise_row);
+    kernels::quantize_rows(ops_.quantize_row, classes[i], {routed.rows, routed.n_rows, d_model}, rows.data(),
+                           parallel_);
   }
   flight.gate_rows = rows_in(classes[0], routed, flight);
   flight.up_rows = rows_in(classes[1], routed, flight);

@@ -4,18 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/time.h"
 #include "common/base/units.h"
 #include "coordinator/legs/dispatcher.h"
 
 namespace terrace::legs {
-namespace {
-
-std::uint64_t us_between(StepClock::TimePoint begin, StepClock::TimePoint end) {
-  return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count(), 0));
-}
-
-}  // namespace
 
 Status Dispatcher::collect(kernels::SumsView sums, std::span<std::uint8_t> failed) {
   TERRACE_CHECK(n_flights_ > 0, "collect() of nothing");
@@ -126,7 +119,7 @@ void Dispatcher::take_ready(Flight& flight, LegWork& work, kernels::SumsView sum
 }
 
 void Dispatcher::leg_is_through(LegWork& work) {
-  work.account->extra.wait_us += us_between(work.wait_from, clock_.now());
+  work.account->extra.wait_us += us_of(clock_.now() - work.wait_from);
   if (work.ticket) {
     work.leg->abandon(*work.ticket);
     work.ticket.reset();
@@ -270,7 +263,7 @@ void Dispatcher::drop_job() {
 
 void Dispatcher::end_job() {
   LegCounters& counted = job_->account->extra;
-  counted.backstop_us += us_between(job_begin_, clock_.now());
+  counted.backstop_us += us_of(clock_.now() - job_begin_);
   counted.backstop_bytes += backstop_->bytes_read() - job_bytes_before_;
   job_ = nullptr;
   job_flight_ = nullptr;

@@ -4,19 +4,18 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/base/units.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
 #include "coordinator/legs/channel.h"
+#include "coordinator/legs/standstill_guard.h"
 #include "terrace/v1/node.grpc.pb.h"
 
 namespace terrace::legs {
@@ -52,14 +51,8 @@ ErrorCode code_of(grpc::StatusCode code) {
   }
 }
 
-// A peer's text goes to terminals, logs and JSON: printable ASCII only, as in the data plane's error frames, and not
-// without end.
-std::string printable(std::string text) {
-  if (text.size() > wire::kMaxErrorText) text.resize(wire::kMaxErrorText);
-  for (char& c : text)
-    if (c < 0x20 || c > 0x7e) c = '?';
-  return text;
-}
+// A peer's text goes to terminals, logs and JSON; it is as long as one in the data plane's error frames may be.
+std::string printable(const std::string& text) { return terrace::printable(text, wire::kMaxErrorText); }
 
 // The host of what gRPC calls its peer: "ipv4:127.0.0.1:9000", "ipv6:%5B::1%5D:9000" (a URI, so brackets and the
 // percent sign of a zone are escaped). Empty: another kind of address.
@@ -227,12 +220,12 @@ class GrpcNodeControl final : public NodeControl {
   }
 
   Status resize(std::uint64_t session, std::uint64_t slab_bytes) override {
-    v1::ReserveRequest message;
-    message.set_session(session);
-    message.set_slab_bytes(slab_bytes);
-    message.set_resize(true);
     v1::ReserveReply reply;
-    return call_reserve(message, reply);
+    return call_reserve(resize_request(session, slab_bytes), reply);
+  }
+  Status give_back(std::uint64_t session, std::uint64_t slab_bytes) override {
+    v1::ReserveReply reply;
+    return call(&v1::Node::Stub::Reserve, resize_request(session, slab_bytes), reply, timeouts_.brief);
   }
 
   Status heartbeat(std::uint64_t session) override {
@@ -269,9 +262,25 @@ class GrpcNodeControl final : public NodeControl {
   }
 
   Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
-                FunctionRef<Status(const AssignProgress&)> on_progress) override;
+                FunctionRef<Status(const AssignProgress&)> on_progress) override {
+    return assign(session, epoch, share, on_progress, timeouts_.progress);
+  }
+  Status acknowledge(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                     FunctionRef<Status(const AssignProgress&)> on_progress) override {
+    return assign(session, epoch, share, on_progress, timeouts_.brief);
+  }
 
  private:
+  // limit: of the time between two answers.
+  Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                FunctionRef<Status(const AssignProgress&)> on_progress, std::chrono::milliseconds limit);
+  static v1::ReserveRequest resize_request(std::uint64_t session, std::uint64_t slab_bytes) {
+    v1::ReserveRequest message;
+    message.set_session(session);
+    message.set_slab_bytes(slab_bytes);
+    message.set_resize(true);
+    return message;
+  }
   template <class Method, class Request, class Reply>
   Status call(Method method, const Request& request, Reply& reply) {
     return call(method, request, reply, timeouts_.call);
@@ -383,6 +392,7 @@ NodeStatus from_message(const v1::StatusReply& reply) {
 Result<NodeStatus> GrpcNodeControl::status() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + timeouts_.call);
+  const OpenCalls::Entry open(calls_, context);
   const auto with = stub();
   auto reader = with->Status(&context, v1::StatusRequest());
   v1::StatusReply reply;
@@ -395,65 +405,6 @@ Result<NodeStatus> GrpcNodeControl::status() {
   (void)reader->Finish();
   return from_message(reply);
 }
-
-// Cancels a streaming call that stands still: gRPC has a deadline for a call, none for the time between answers. An
-// answer that tells nothing new does not count, or a node that never gets ready could keep us waiting for ever.
-class StandstillGuard {
- public:
-  StandstillGuard(grpc::ClientContext& context, std::chrono::milliseconds limit)
-      : context_(context), limit_(limit), thread_([this] { watch(); }) {}
-  ~StandstillGuard() {
-    {
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  // From here to listen() the time is ours (we may be sending slabs) and does not count.
-  void pause() {
-    const std::lock_guard lock(mutex_);
-    paused_at_ = Clock::now();
-    changed_.notify_all();
-  }
-  // Waits for the node again; `moved`: its last answer told something new.
-  void listen(bool moved) {
-    const std::lock_guard lock(mutex_);
-    const auto now = Clock::now();
-    stands_since_ = moved ? now : stands_since_ + (now - *paused_at_);
-    paused_at_.reset();
-    changed_.notify_all();
-  }
-  bool fired() const { return fired_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!done_) {
-      if (paused_at_) {
-        changed_.wait(lock);
-      } else if (Clock::now() < stands_since_ + limit_) {
-        changed_.wait_until(lock, stands_since_ + limit_);
-      } else {
-        fired_ = true;
-        context_.TryCancel();
-        return;
-      }
-    }
-  }
-
-  grpc::ClientContext& context_;
-  const std::chrono::milliseconds limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Clock::time_point stands_since_ = Clock::now();
-  std::optional<Clock::time_point> paused_at_;
-  bool done_ = false;
-  std::atomic<bool> fired_{false};
-  std::thread thread_;
-};
 
 // The answer tells something that the one before did not. Both can be told only so often: slabs_ready by its bound, and
 // a slab that is wanted twice ends the call, as a layer of which none is wanted does. bytes_ready has no such bound.
@@ -485,7 +436,8 @@ Status GrpcNodeControl::take_progress(const v1::AssignProgress& message, std::ui
 }
 
 Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
-                               FunctionRef<Status(const AssignProgress&)> on_progress) {
+                               FunctionRef<Status(const AssignProgress&)> on_progress,
+                               std::chrono::milliseconds limit) {
   v1::AssignRequest message;
   message.set_session(session);
   message.set_epoch(epoch);
@@ -498,7 +450,7 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   }
   grpc::ClientContext context;
   const OpenCalls::Entry open(calls_, context);
-  StandstillGuard guard(context, timeouts_.progress);
+  TERRACE_ASSIGN_OR_RETURN(const auto guard, StandstillGuard::start(limit, [&context] { context.TryCancel(); }));
   const auto with = stub();
   auto reader = with->Assign(&context, message);
   v1::AssignProgress answer;
@@ -506,20 +458,20 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   bool ready = false;
   Status failed;
   while (failed.ok() && reader->Read(&answer)) {
-    guard.pause();
+    guard->pause();
     AssignProgress progress;
     failed = ready ? corrupt("it went on with Assign after it was ready") : take_progress(answer, n_asked, progress);
     if (failed.ok()) failed = on_progress(progress);
     ready = progress.ready;
-    guard.listen(moved(progress, before));
+    guard->listen(moved(progress, before));
     before = std::move(progress);
   }
   if (!failed.ok()) context.TryCancel();
   const grpc::Status status = reader->Finish();
   if (!failed.ok()) return failed;
-  if (guard.fired())
-    return Error(ErrorCode::kDeadline, fmt::format("{}: no progress with loading its share for {}", address_,
-                                                   format_duration(timeouts_.progress)));
+  if (guard->fired())
+    return Error(ErrorCode::kDeadline,
+                 fmt::format("{}: no progress with loading its share for {}", address_, format_duration(limit)));
   TERRACE_RETURN_IF_ERROR(to_status(status));
   if (!ready) return corrupt("it ended Assign without being ready");
   return {};

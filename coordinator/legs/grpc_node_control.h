@@ -13,8 +13,9 @@
 namespace terrace::legs {
 
 struct ControlTimeouts {
-  std::chrono::milliseconds call{10'000};      // of a call that answers at once, connecting included
-  std::chrono::milliseconds brief{2'000};      // Heartbeat, CloseSession and Forget: nobody waits long for these
+  std::chrono::milliseconds call{10'000};  // of a call that answers at once, connecting included
+  // Heartbeat, CloseSession, Forget, and acknowledge() and give_back(): nobody waits long for these.
+  std::chrono::milliseconds brief{2'000};
   std::chrono::milliseconds progress{60'000};  // Assign: between two messages (a node reads and hashes slabs meanwhile)
 };
 

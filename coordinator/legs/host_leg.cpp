@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "common/base/time.h"
+
 namespace terrace::legs {
 namespace {
 
@@ -70,9 +72,7 @@ Status HostLeg::collect(Ticket ticket, kernels::SumsView sums, std::span<std::ui
   if (batch.priority == Priority::kPrompt) parallel_.start_polling();
   auto stats = executor_.run(kernels_[batch.layer], slab_of, view, sums, failed, between);
   parallel_.stop_polling();
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-  counters_.wait_us +=
-      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count());
+  counters_.wait_us += us_of(std::chrono::steady_clock::now() - start);
   if (!stats.ok()) return stats.error().in(name_);
   counters_.compute_us += (stats->compute_ns - std::min(stats->compute_ns, not_computed_ns_)) / 1000;
   return {};

@@ -68,7 +68,7 @@ Status Lane::greet() {
   builder.begin(next_header(wire::FrameType::kHello));
   wire::add_hello(builder, hello);
   const auto hello_ticket = connection_->send(builder.finish());
-  if (!hello_ticket.ok()) return fail(hello_ticket.error());
+  if (!hello_ticket.ok()) return fail(link_failure(hello_ticket.error()));
   ++n_unsent_;
   ++next_sequence_;
   bool sent = false;
@@ -113,7 +113,7 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   if (failed_) return *failed_;
   TERRACE_CHECK(has_credit(builder.bytes()), "a frame was sent without credit");
   auto ticket = connection_->send(builder.finish());
-  if (!ticket.ok()) return named(ticket.error());
+  if (!ticket.ok()) return named(link_failure(ticket.error()));
   ++next_sequence_;
   ++n_unsent_;
   credit_frames_ -= 1;
@@ -240,8 +240,10 @@ Status Lane::take_event(const transport::Event& event, const Handlers& handlers)
 }
 
 // Bytes that do not open, on a sealed link, are not the node's: they say that its link is cut, not that it is wrong.
+// What a link says begins with its address, which nobody has given: the text says whose it is.
 Error Lane::link_failure(const Error& why) const {
-  return seal_bytes_ > 0 && why.code() == ErrorCode::kCorrupt ? Error(ErrorCode::kPeerGone, why.text()) : why;
+  const bool cut = seal_bytes_ > 0 && why.code() == ErrorCode::kCorrupt;
+  return {cut ? ErrorCode::kPeerGone : why.code(), "its data port " + why.text()};
 }
 
 void Lane::take_sent(transport::SendTicket ticket, const Handlers& handlers) {

@@ -1,12 +1,12 @@
 #include "coordinator/legs/lane_renewal.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <array>
-#include <system_error>
 #include <utility>
+
+#include "common/threads/start.h"
 
 namespace terrace::legs {
 namespace {
@@ -26,24 +26,22 @@ Result<std::unique_ptr<LaneRenewal>> LaneRenewal::start(std::unique_ptr<transpor
                                                         const wire::FrameHeader& goodbye,
                                                         transport::Transport& transport, const LaneOptions& options) {
   TERRACE_ASSIGN_OR_RETURN(auto done, transport::EventFd::create());
-  try {
-    return std::unique_ptr<LaneRenewal>(new LaneRenewal(std::move(old), goodbye, transport, options, std::move(done)));
-  } catch (const std::system_error& error) {
-    return Error(ErrorCode::kOutOfMemory,
-                 fmt::format("no thread to replace a connection near its end: {}", error.code().message()));
-  }
+  std::unique_ptr<LaneRenewal> renewal(new LaneRenewal(std::move(old), goodbye, transport, options, std::move(done)));
+  TERRACE_ASSIGN_OR_RETURN(renewal->thread_, start_thread("terrace-renewal", [r = renewal.get()] { r->run(); }));
+  return renewal;
 }
 
 LaneRenewal::LaneRenewal(std::unique_ptr<transport::Connection> old, const wire::FrameHeader& goodbye,
                          transport::Transport& transport, const LaneOptions& options, transport::EventFd done)
-    : old_(std::move(old)),
-      goodbye_(goodbye),
-      transport_(transport),
-      options_(options),
-      done_(std::move(done)),
-      thread_([this](const std::stop_token& stop) { run(stop); }) {}
+    : old_(std::move(old)), goodbye_(goodbye), transport_(transport), options_(options), done_(std::move(done)) {}
 
-void LaneRenewal::run(const std::stop_token& stop) {
+LaneRenewal::~LaneRenewal() {
+  stop_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LaneRenewal::run() {
+  const std::stop_token stop = stop_.get_token();
   part_from_node(stop);
   options_.connect_timeout = std::min(options_.connect_timeout, kLongest);
   options_.stop = stop;

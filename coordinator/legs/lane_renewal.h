@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "common/base/result.h"
@@ -18,12 +19,13 @@ namespace terrace::legs {
 class LaneRenewal {
  public:
   // Nothing is open on `old`: no frame of either side is unsent, unanswered or held. `goodbye` is the header of the
-  // close frame. `transport` outlives the renewal. kIo: the process has no descriptor left.
+  // close frame. `transport` outlives the renewal. kIo: the process has no descriptor left. Otherwise
+  // errors as start_thread().
   static Result<std::unique_ptr<LaneRenewal>> start(std::unique_ptr<transport::Connection> old,
                                                     const wire::FrameHeader& goodbye, transport::Transport& transport,
                                                     const LaneOptions& options);
   // Gives it up. Waits for the thread, which looks several times a second, or for a connection that is being made.
-  ~LaneRenewal() = default;
+  ~LaneRenewal();
   LaneRenewal(const LaneRenewal&) = delete;
   LaneRenewal& operator=(const LaneRenewal&) = delete;
 
@@ -34,7 +36,7 @@ class LaneRenewal {
  private:
   LaneRenewal(std::unique_ptr<transport::Connection> old, const wire::FrameHeader& goodbye,
               transport::Transport& transport, const LaneOptions& options, transport::EventFd done);
-  void run(const std::stop_token& stop);
+  void run();
   void part_from_node(const std::stop_token& stop);
 
   std::unique_ptr<transport::Connection> old_;
@@ -43,7 +45,8 @@ class LaneRenewal {
   LaneOptions options_;
   transport::EventFd done_;
   std::optional<Result<std::unique_ptr<Lane>>> result_;  // the thread's until done_
-  std::jthread thread_;                                  // last: ends before what it uses
+  std::stop_source stop_;
+  std::thread thread_;
 };
 
 }  // namespace terrace::legs

@@ -150,6 +150,12 @@ class NodeControl {
   // kDeadline when the node says nothing for longer than the progress limit.
   virtual Status assign(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
                         FunctionRef<Status(const AssignProgress&)> on_progress) = 0;
+  // As assign(), of a share that the node has already, so that it answers at once: it is waited for no longer than in
+  // forget(). Whoever asks looks after other nodes too.
+  virtual Status acknowledge(std::uint64_t session, std::uint64_t epoch, std::span<const LayerExperts> share,
+                             FunctionRef<Status(const AssignProgress&)> on_progress);
+  // As resize(), to less: likewise.
+  virtual Status give_back(std::uint64_t session, std::uint64_t slab_bytes);
   virtual Status forget(std::uint64_t session, std::uint64_t epoch) = 0;
   virtual Status close_session(std::uint64_t session) = 0;
 

@@ -5,18 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/time.h"
 #include "common/base/units.h"
 #include "common/wire/pack.h"
 #include "coordinator/legs/open_batch.h"
 
 namespace terrace::legs {
-
 namespace {
-
-std::uint64_t us_of(StepClock::Duration duration) {
-  return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(duration).count(), 0));
-}
 
 // A node is asked for a sign of life after this part of its hard limit, so that nearly all of the limit is its own.
 constexpr int kAskAfter = 20;
@@ -115,7 +110,10 @@ Result<Ticket> NodeLeg::submit(const LegBatch& batch) {
   OpenLane& lane = lane_of(open);
   open.reply_bytes += open.ranges.size() * lane.lane->seal_bytes();
   set_limits(open);
-  TERRACE_RETURN_IF_ERROR(check_room(open, lane));
+  if (Status room = check_room(open, lane); !room.ok()) {
+    open.rows_owner = nullptr;  // nothing of it is on its way
+    return room.error();
+  }
   if (lane.reply_bytes == 0) lane.lane->expect_life();
   open.ticket = next_ticket_++;
   lane.waiting.push_back(&open);

@@ -2,18 +2,18 @@
 
 #include <fmt/core.h>
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "common/base/parallel.h"
+#include "common/base/time.h"
+#include "common/threads/start.h"
 #include "common/transport/address.h"
 #include "common/wire/versions.h"
 #include "coordinator/legs/slab_sender.h"
+#include "kernels/cpu/activations/rows.h"
 
 namespace terrace::legs {
 namespace {
@@ -27,16 +27,6 @@ std::vector<float> canary_rows(std::size_t n_rows, std::size_t d_model, float un
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i] = static_cast<float>(static_cast<int>((i * 37 + i / d_model * 11) % 255) - 127) * unit;
   return rows;
-}
-
-std::vector<std::byte> in_class(const std::vector<float>& rows, std::size_t n_rows, ActivationClass activation,
-                                const kernels::Ops& ops) {
-  const std::size_t d_model = rows.size() / n_rows;
-  const std::size_t bytes = row_bytes(activation, d_model);
-  std::vector<std::byte> converted(n_rows * bytes);
-  for (std::size_t row = 0; row < n_rows; ++row)
-    ops.quantize_row(activation, rows.data() + row * d_model, d_model, converted.data() + row * bytes);
-  return converted;
 }
 
 }  // namespace
@@ -201,7 +191,7 @@ Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
   bytes.slabs = slab_bytes(model_.manifest, share);
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
-  lease_thread_ = std::thread([this] { keep_lease(); });
+  TERRACE_ASSIGN_OR_RETURN(lease_thread_, start_thread("terrace-lease", [this] { keep_lease(); }));
   return {};
 }
 
@@ -235,7 +225,7 @@ Status NodeSession::take_further(const OwnerTable& owners, std::size_t leg, std:
 }
 
 Status NodeSession::give_back(const OwnerTable& owners, std::size_t leg) {
-  return control_->resize(opened_.session, slab_bytes(model_.manifest, share_of(owners, leg)));
+  return control_->give_back(opened_.session, slab_bytes(model_.manifest, share_of(owners, leg)));
 }
 
 Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExperts> share,
@@ -285,7 +275,6 @@ void NodeSession::pace(std::uint64_t bytes) {
 Status NodeSession::in_background(FunctionRef<Status()> send) const {
   Status sent;
   const auto work = [&] {
-    pthread_setname_np(pthread_self(), "terrace-slabs");
     try {
       const ThreadAffinity kept = enter_background(options_.background);
       sent = send();
@@ -293,11 +282,9 @@ Status NodeSession::in_background(FunctionRef<Status()> send) const {
       sent = Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", control_->address(), thrown.what()));
     }
   };
-  try {
-    std::thread(work).join();
-  } catch (const std::system_error&) {  // no thread: then by this one
-    sent = send();
-  }
+  auto sender = start_thread("terrace-slabs", work);
+  if (!sender.ok()) return send();  // then by this one
+  sender->join();
   return sent;
 }
 
@@ -347,7 +334,7 @@ Result<double> NodeSession::measure_weights_rate(const OwnerTable& owners, std::
     // Credit comes back when the node has taken a frame out of its window.
     TERRACE_RETURN_IF_ERROR(sender.wait_for_credit());
   }
-  return static_cast<double>(sent) / std::chrono::duration<double>(Clock::now() - start).count();
+  return static_cast<double>(sent) / seconds_since(start);
 }
 
 Status NodeSession::check_canary(std::uint64_t epoch, std::span<const LayerExperts> share) {
@@ -367,8 +354,9 @@ Status NodeSession::check_canary_expert(std::uint64_t epoch, std::uint32_t layer
   const std::size_t d_model = kernels.shape.d_model;
   // The weights of a probe's slabs are large and all alike.
   const std::vector<float> rows = canary_rows(kRows, d_model, options_.probe ? 0x1p-16f : 0x1p-6f);
-  const std::vector<std::byte> gate_rows = in_class(rows, kRows, kernels.gate_class(), model_.ops);
-  const std::vector<std::byte> up_rows = in_class(rows, kRows, kernels.up_class(), model_.ops);
+  const kernels::FloatRows plain{rows.data(), kRows, d_model};
+  const auto gate_rows = kernels::quantized_rows(model_.ops.quantize_row, kernels.gate_class(), plain);
+  const auto up_rows = kernels::quantized_rows(model_.ops.quantize_row, kernels.up_class(), plain);
   const std::array<kernels::Pair, kRows> pairs = {kernels::Pair{0, expert, 1.0f}, kernels::Pair{1, expert, 0.3125f}};
   const RowRange range{0, kRows};
 
@@ -414,7 +402,7 @@ Status NodeSession::acknowledge(const OwnerTable& owners, std::size_t leg) {
     if (answer.wanted.empty()) return {};
     return Error(ErrorCode::kCorrupt, fmt::format("{}: it wants slabs of a share that it has", control_->address()));
   };
-  return control_->assign(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
+  return control_->acknowledge(opened_.session, owners.epoch(), share_of(owners, leg), on_answer);
 }
 
 void NodeSession::abandon() {

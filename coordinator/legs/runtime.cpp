@@ -2,13 +2,17 @@
 
 #include <utility>
 
+#include "common/threads/start.h"
+
 namespace terrace::legs {
 namespace {
 
 class SystemRuntime final : public Runtime {
  public:
   TimePoint now() override { return std::chrono::steady_clock::now(); }
-  std::thread start(std::function<void()> body) override { return std::thread(std::move(body)); }
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override {
+    return start_thread(name, std::move(body));
+  }
   void join(std::thread& thread) override { thread.join(); }
   void notify(std::condition_variable& changed) override { changed.notify_all(); }
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint until) override {

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
+#include "common/base/result.h"
 #include "coordinator/legs/leg_board.h"
 
 namespace terrace::legs {
@@ -20,8 +22,8 @@ class Runtime {
 
   virtual ~Runtime() = default;
   virtual TimePoint now() = 0;
-  // Throws std::system_error where the system gives no thread; then nothing was started.
-  virtual std::thread start(std::function<void()> body) = 0;
+  // As start_thread() (common/threads/start.h).
+  virtual Result<std::thread> start(const std::string& name, std::function<void()> body) = 0;
   virtual void join(std::thread& thread) = 0;
   // Wakes whoever waits for `changed`, by wait() below.
   virtual void notify(std::condition_variable& changed) = 0;

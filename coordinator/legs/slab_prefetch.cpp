@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "common/threads/start.h"
+
 namespace terrace::legs {
 namespace {
 
@@ -37,6 +39,14 @@ std::vector<kernels::ExpertShape> shapes_of(const std::vector<kernels::ExpertKer
 
 }  // namespace
 
+Result<std::unique_ptr<SlabPrefetch>> SlabPrefetch::start(SlabLookup lookup,
+                                                          const std::vector<kernels::ExpertKernels>& kernels,
+                                                          std::uint32_t n_experts, std::uint64_t room) {
+  std::unique_ptr<SlabPrefetch> prefetch(new SlabPrefetch(std::move(lookup), kernels, n_experts, room));
+  TERRACE_ASSIGN_OR_RETURN(prefetch->thread_, start_thread("terrace-near", [p = prefetch.get()] { p->read_thread(); }));
+  return prefetch;
+}
+
 SlabPrefetch::SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertKernels>& kernels,
                            std::uint32_t n_experts, std::uint64_t room)
     : lookup_(std::move(lookup)),
@@ -44,9 +54,7 @@ SlabPrefetch::SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertK
       n_experts_(n_experts),
       room_(room),
       in_memory_(shapes_.size() * n_experts),
-      is_wanted_(in_memory_.size(), false) {
-  thread_ = std::thread([this] { read_thread(); });
-}
+      is_wanted_(in_memory_.size(), false) {}
 
 SlabPrefetch::~SlabPrefetch() {
   {
@@ -54,7 +62,7 @@ SlabPrefetch::~SlabPrefetch() {
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void SlabPrefetch::append_slab(std::vector<Piece>& pieces, std::size_t slab) const {
@@ -80,6 +88,8 @@ std::uint64_t SlabPrefetch::bytes_of(const std::vector<std::size_t>& slabs) cons
 std::vector<std::size_t> SlabPrefetch::wanted(const OwnerTable& planned, const OwnerTable& owners,
                                               const OwnerTable& if_lost) const {
   std::vector<std::size_t> all;
+  // Of several lost nodes layer by layer, as the file has them, and not node by node: each slab that is there spares a
+  // step the same read, whosever it was, and what was read of a suspect is there already.
   for (std::uint32_t layer = 0; layer < owners.n_layers(); ++layer)
     for (const std::uint16_t expert : owners.experts(0, layer))
       if (planned.owners(layer)[expert] != 0) all.push_back(index_of(layer, expert));

@@ -12,11 +12,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "common/base/result.h"
 #include "coordinator/legs/host_leg.h"
 #include "coordinator/legs/owner_table.h"
 
@@ -25,9 +27,10 @@ namespace terrace::legs {
 class SlabPrefetch {
  public:
   // lookup: of slabs in a file's mapping, which outlives this; n_experts: of a layer; room: bytes that may be brought
-  // into memory.
-  SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertKernels>& kernels, std::uint32_t n_experts,
-               std::uint64_t room);
+  // into memory. Errors as start_thread().
+  static Result<std::unique_ptr<SlabPrefetch>> start(SlabLookup lookup,
+                                                     const std::vector<kernels::ExpertKernels>& kernels,
+                                                     std::uint32_t n_experts, std::uint64_t room);
   ~SlabPrefetch();
   SlabPrefetch(const SlabPrefetch&) = delete;
   SlabPrefetch& operator=(const SlabPrefetch&) = delete;
@@ -54,6 +57,8 @@ class SlabPrefetch {
     bool first = false, last = false;  // of it
   };
 
+  SlabPrefetch(SlabLookup lookup, const std::vector<kernels::ExpertKernels>& kernels, std::uint32_t n_experts,
+               std::uint64_t room);
   std::size_t index_of(std::uint32_t layer, std::uint16_t expert) const {
     return std::size_t{layer} * n_experts_ + expert;
   }

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
@@ -20,6 +19,15 @@ bool is_answered(const Status& call) {
 }
 
 }  // namespace
+
+Result<std::unique_ptr<Supervisor>> Supervisor::start(const Epoch& first, std::vector<Seat> seats, LegBoard& board,
+                                                      SupervisorHooks hooks, const RetryPauses& pauses,
+                                                      std::chrono::milliseconds look, Runtime& runtime) {
+  std::unique_ptr<Supervisor> made(
+      new Supervisor(first, std::move(seats), board, std::move(hooks), pauses, look, runtime));
+  TERRACE_RETURN_IF_ERROR(made->start_threads());
+  return made;
+}
 
 Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
                        const RetryPauses& pauses, std::chrono::milliseconds look, Runtime& runtime)
@@ -41,8 +49,12 @@ Supervisor::Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& bo
   }
   live_.push_back({&first, last_number_, first.acknowledged});
   near_.assign(places_.size(), 0);
-  watcher_ = runtime_.start([this] { watch(); });
-  worker_ = runtime_.start([this] { work(); });
+}
+
+Status Supervisor::start_threads() {
+  TERRACE_ASSIGN_OR_RETURN(watcher_, runtime_.start("terrace-watcher", [this] { watch(); }));
+  TERRACE_ASSIGN_OR_RETURN(worker_, runtime_.start("terrace-nodes", [this] { work(); }));
+  return {};
 }
 
 void Supervisor::begin_without(std::size_t leg) {
@@ -70,7 +82,7 @@ void Supervisor::stop() {
   runtime_.notify(changed_);
   board_.wake();
   runtime_.join(watcher_);
-  runtime_.join(worker_);
+  if (worker_.joinable()) runtime_.join(worker_);
 }
 
 std::vector<std::uint8_t> Supervisor::gone() const {
@@ -234,7 +246,7 @@ bool Supervisor::may_forget_one(std::size_t leg) const {
 // Of one node one number. A node that does not answer is lost, or is told again.
 bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!may_forget_one(i) || now < places_[i].tell_again) continue;
+    if (!may_forget_one(i) || now < places_[i].tell.until) continue;
     const std::uint64_t number = places_[i].numbers.front();
     const std::shared_ptr<Member> member = places_[i].seat.member;
     lock.unlock();
@@ -244,14 +256,20 @@ bool Supervisor::forget_one(std::unique_lock<std::mutex>& lock, TimePoint now) {
     if (place.seat.member != member) return true;
     if (is_answered(told)) {
       place.numbers.erase(place.numbers.begin());
-      place.tell_pause = kAskAgain;
+      place.tell = {};
     } else {
-      place.tell_again = runtime_.now() + place.tell_pause;
-      place.tell_pause = std::min(2 * place.tell_pause, kTellAgainAtLast);
+      put_off(place.tell, told);
     }
     return true;
   }
   return false;
+}
+
+// `answer` was no success.
+void Supervisor::put_off(Pause& pause, const Status& answer) const {
+  if (is_answered(answer)) pause.next = kAskAgain;
+  pause.until = runtime_.now() + pause.next;
+  if (!is_answered(answer)) pause.next = std::min(2 * pause.next, kTellAgainAtLast);
 }
 
 // The node's share is the same whoever else is out meanwhile: what is lost goes to the host (SupervisorHooks::replan).
@@ -260,12 +278,13 @@ void Supervisor::begin_attempt(std::size_t leg) {
   others_gone[leg] = 0;
   schedule_.trying(leg);
   Attempt& attempt = attempts_.emplace_back(leg, replan(others_gone, ++last_number_));
-  try {
-    attempt.thread = runtime_.start([this, &attempt] { open(attempt); });
-  } catch (const std::system_error& thrown) {  // no thread: later, perhaps
-    attempts_.pop_back();
-    refuse(leg, Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", places_[leg].seat.name, thrown.what())), false);
+  auto started = runtime_.start("terrace-open", [this, &attempt] { open(attempt); });
+  if (started.ok()) {
+    attempt.thread = std::move(*started);
+    return;
   }
+  attempts_.pop_back();  // later, perhaps
+  refuse(leg, started.error().in(places_[leg].seat.name), false);
 }
 
 // By a thread of the attempt's own.
@@ -337,8 +356,8 @@ void Supervisor::take_in(std::size_t leg, OpenedMember opened, std::uint64_t num
   place.out = false;
   place.acknowledged = number;
   place.numbers = {number};
-  place.tell_again = {};
-  place.tell_pause = kAskAgain;
+  place.tell = {};
+  place.ask = {};
   place.told_refusal.clear();
   place.in_since = last_number_ + 1;
   may_bequeath_ = true;

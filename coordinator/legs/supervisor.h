@@ -5,18 +5,17 @@
 //          epoch at once: its experts are those of whoever holds them already, else the host's; no share changes, so
 //          nobody has to be asked.
 // Heirs    Then nodes that have room take over those lost experts that do not stay (docs/adr/0018), several side by
-// side: a further share each, on the
-//          session that it has, verified and tried; from the next epoch on it owns them. Where that fails all is as it
-//          was. When the lost node is back, its heirs give up what they took over, and the memory for it.
+//          side: a further share each, on the session that it has, verified and tried; from the next epoch on it owns
+//          them. Where that fails all is as it was. When the lost node is back, its heirs give up what they took over,
+//          and the memory for it.
 // Suspects What a leg owns that is late is made ready here at once, for it may be lost; not any more once it answers.
 // Back     A lost node is tried again with growing pauses (retry_schedule.h): a new session, its share of the plan, a
 //          canary. Several are opened side by side, so that one that answers nothing holds up no other. Then the legs
 //          that stayed acknowledge the epoch's number, as far as they answer, and it is published. A wrong node is not
 //          tried: it stays out until the coordinator is started again.
 // Threads  Two of its own, and one for each node while it is opened or takes a further share. One watches and publishes
-// and never waits for a
-//          node; the other ends sessions of lost nodes and makes all calls to those that are there. The functions below
-//          are for the owner.
+//          and never waits for a node; the other ends sessions of lost nodes and makes all calls to those that are
+//          there, none of which waits long (NodeControl::acknowledge()). The functions below are for the owner.
 #pragma once
 
 #include <chrono>
@@ -76,8 +75,8 @@ struct SupervisorHooks {
 
 // A node that did not answer, or could not give up at once what it has too much, is asked again so much later.
 inline constexpr std::chrono::milliseconds kAskAgain{250};
-// One that never answers to forget() is told with pauses that double up to this: each time the calls to the other nodes
-// wait until its deadline is over.
+// One that never answers is asked with pauses that double up to this: each time the calls to the other nodes wait until
+// its deadline is over.
 inline constexpr std::chrono::milliseconds kTellAgainAtLast{4'000};
 // Between two looks at leases and retired epochs. A leg that is lost is looked at once: until the next epoch each step
 // computes its share by itself, only less well.
@@ -96,10 +95,11 @@ class Supervisor {
   };
 
   // seats: the legs of the epoch `first`, in its order, which was published already. Board and runtime outlive the
-  // supervisor.
-  Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
-             const RetryPauses& pauses = {}, std::chrono::milliseconds look = kSupervisorLook,
-             Runtime& runtime = system_runtime());
+  // supervisor. Errors as start_thread().
+  static Result<std::unique_ptr<Supervisor>> start(const Epoch& first, std::vector<Seat> seats, LegBoard& board,
+                                                   SupervisorHooks hooks, const RetryPauses& pauses = {},
+                                                   std::chrono::milliseconds look = kSupervisorLook,
+                                                   Runtime& runtime = system_runtime());
   // As stop().
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
@@ -119,6 +119,12 @@ class Supervisor {
     std::vector<std::uint64_t> acknowledged;  // [legs]
   };
 
+  // Before a node is asked again.
+  struct Pause {
+    TimePoint until{};
+    std::chrono::milliseconds next = kAskAgain;  // the one after this, where it does not answer
+  };
+
   struct Place {
     Seat seat;
     LegEntry* entry = nullptr;
@@ -129,14 +135,13 @@ class Supervisor {
     // That the node knows or may know. The last is `acknowledged`; of the others it is told to forget each once no step
     // can name it, until it has heard it: what they brought lies there as long.
     std::vector<std::uint64_t> numbers;
-    TimePoint tell_again{};                            // not before: it did not answer
-    std::chrono::milliseconds tell_pause = kAskAgain;  // the next
-    std::string told_refusal;                          // why the node was not taken back, as it was told last
+    Pause tell;                // before it is told again to forget
+    std::string told_refusal;  // why the node was not taken back, as it was told last
     // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
     std::optional<OwnerTable> further;
     bool inheriting = false;       // takes a further share
     bool has_surplus = false;      // has more memory reserved than its share takes
-    TimePoint ask_again{};         // not before, about what it has too much
+    Pause ask;                     // before it is asked again about what it has too much
     std::string told_inheritance;  // why it took none, as it was told last
   };
 
@@ -162,6 +167,9 @@ class Supervisor {
     std::thread thread;
   };
 
+  Supervisor(const Epoch& first, std::vector<Seat> seats, LegBoard& board, SupervisorHooks hooks,
+             const RetryPauses& pauses, std::chrono::milliseconds look, Runtime& runtime);
+  Status start_threads();
   void watch();
   void work();
   void open(Attempt& attempt);
@@ -198,6 +206,7 @@ class Supervisor {
   void keep_with_host(Bequest& bequest);
   void stop_bequests();
   std::optional<TimePoint> next_ask(TimePoint now) const;
+  void put_off(Pause& pause, const Status& answer) const;
 
   void take_in(std::size_t leg, OpenedMember opened, std::uint64_t number);
   void refuse(std::size_t leg, const Error& why, bool wrong);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "common/base/units.h"
@@ -47,12 +46,10 @@ bool Supervisor::begin_bequests() {
 void Supervisor::begin_bequest(FurtherShare share) {
   const std::size_t leg = share.leg;
   Bequest& bequest = bequests_.emplace_back(std::move(share), runtime_.now());
-  try {
-    bequest.thread = runtime_.start([this, &bequest] { bequeath(bequest); });
-    places_[leg].inheriting = true;
-  } catch (const std::system_error&) {  // no thread: it is the host's on
-    bequests_.pop_back();
-  }
+  auto started = runtime_.start("terrace-share", [this, &bequest] { bequeath(bequest); });
+  if (!started.ok()) return bequests_.pop_back();  // it is the host's on
+  bequest.thread = std::move(*started);
+  places_[leg].inheriting = true;
 }
 
 void Supervisor::bequeath(Bequest& bequest) {
@@ -119,7 +116,7 @@ void Supervisor::own_further(Bequest& bequest) {
 void Supervisor::keep_with_host(Bequest& bequest) {
   Place& place = places_[bequest.share.leg];
   place.has_surplus = true;
-  place.ask_again = runtime_.now();
+  place.ask = {};
   const Error& why = bequest.taken->error();
   // Here and not by the watcher: its leg was tried beside the steps', so the next step would set it right on the board.
   if (bequest.wrong) {
@@ -137,7 +134,7 @@ void Supervisor::keep_with_host(Bequest& bequest) {
 // Of one node that holds what is another's again: an epoch without that.
 bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
-    if (!places_[i].further || places_[i].inheriting || now < places_[i].ask_again) continue;
+    if (!places_[i].further || places_[i].inheriting || now < places_[i].ask.until) continue;
     if (places_[i].further->n_slabs(i) == replan(gone(), last_number_).n_slabs(i)) continue;
     const OwnerTable owners = replan(gone(), ++last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -146,9 +143,12 @@ bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock, TimePoint now)
     lock.lock();
     Place& place = places_[i];
     if (place.seat.member != member) return true;
-    place.ask_again = runtime_.now() + (knows.ok() ? std::chrono::milliseconds(0) : kAskAgain);
     note_number(i, owners.epoch(), knows);
-    if (!knows.ok()) return true;
+    if (!knows.ok()) {
+      put_off(place.ask, knows);
+      return true;
+    }
+    place.ask = {};
     const std::vector<std::uint8_t> nobody(places_.size(), 0);
     const bool as_planned = owners.n_slabs(i) == replan(nobody, last_number_).n_slabs(i);
     place.further = as_planned ? std::nullopt : std::optional(owners);
@@ -163,7 +163,7 @@ bool Supervisor::take_surplus(std::unique_lock<std::mutex>& lock, TimePoint now)
 bool Supervisor::give_back(std::unique_lock<std::mutex>& lock, TimePoint now) {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     if (!places_[i].has_surplus || places_[i].inheriting || places_[i].numbers.size() != 1 ||
-        now < places_[i].ask_again)
+        now < places_[i].ask.until)
       continue;
     const OwnerTable owners = places_[i].further ? *places_[i].further : replan(gone(), last_number_);
     const std::shared_ptr<Member> member = places_[i].seat.member;
@@ -173,10 +173,13 @@ bool Supervisor::give_back(std::unique_lock<std::mutex>& lock, TimePoint now) {
     lock.lock();
     Place& place = places_[i];
     if (place.seat.member != member) return true;
-    place.ask_again = runtime_.now() + kAskAgain;
     const bool never =
         !given.ok() && (given.error().code() == ErrorCode::kRefused || given.error().code() == ErrorCode::kNotFound);
     place.has_surplus = !given.ok() && !never;
+    if (place.has_surplus)
+      put_off(place.ask, given);
+    else
+      place.ask = {};
     return true;
   }
   return false;
@@ -187,9 +190,9 @@ std::optional<Supervisor::TimePoint> Supervisor::next_ask(TimePoint now) const {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     const Place& place = places_[i];
     const bool waits = place.further || (place.has_surplus && place.numbers.size() == 1);
-    if (waits && !place.inheriting && place.ask_again > now)
-      next = std::min(next.value_or(place.ask_again), place.ask_again);
-    if (may_forget_one(i)) next = std::min(next.value_or(place.tell_again), place.tell_again);
+    if (waits && !place.inheriting && place.ask.until > now)
+      next = std::min(next.value_or(place.ask.until), place.ask.until);
+    if (may_forget_one(i)) next = std::min(next.value_or(place.tell.until), place.tell.until);
   }
   return next;
 }

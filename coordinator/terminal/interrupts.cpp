@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <system_error>
 
+#include "common/threads/start.h"
+
 namespace terrace::terminal {
 namespace {
 
@@ -51,15 +53,18 @@ Result<std::unique_ptr<Interrupts>> Interrupts::create() {
     set_interrupt(SIG_UNBLOCK);
     return error;
   }
-  return std::unique_ptr<Interrupts>(new Interrupts(signal_fd, came_fd, end_fd));
+  std::unique_ptr<Interrupts> interrupts(new Interrupts(signal_fd, came_fd, end_fd));
+  TERRACE_ASSIGN_OR_RETURN(interrupts->thread_,
+                           start_thread("terrace-signals", [i = interrupts.get()] { i->watch(); }));
+  return interrupts;
 }
 
 Interrupts::Interrupts(int signal_fd, int came_fd, int end_fd)
-    : signal_fd_(signal_fd), came_fd_(came_fd), end_fd_(end_fd), thread_([this] { watch(); }) {}
+    : signal_fd_(signal_fd), came_fd_(came_fd), end_fd_(end_fd) {}
 
 Interrupts::~Interrupts() {
   notify(end_fd_);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   for (const int fd : {signal_fd_, came_fd_, end_fd_}) ::close(fd);
   set_interrupt(SIG_UNBLOCK);
 }

@@ -4,6 +4,7 @@
 
 #include "common/base/parallel.h"
 #include "common/base/split_mix.h"
+#include "kernels/cpu/activations/rows.h"
 #include "kernels/registry/registry.h"
 
 namespace terrace::kernels::selftest {
@@ -55,12 +56,7 @@ Sample make_sample(const WeightKernels& reference) {
 }
 
 std::vector<std::byte> quantised_rows(const Sample& sample, ActivationClass activation, const Ops& ops) {
-  const std::size_t row = row_bytes(activation, Sample::kModelWidth);
-  std::vector<std::byte> rows(Sample::kRows * row);
-  for (std::size_t i = 0; i < Sample::kRows; ++i)
-    ops.quantize_row(activation, sample.rows.data() + i * Sample::kModelWidth, Sample::kModelWidth,
-                     rows.data() + i * row);
-  return rows;
+  return quantized_rows(ops.quantize_row, activation, {sample.rows.data(), Sample::kRows, Sample::kModelWidth});
 }
 
 Result<std::vector<float>> compute(const Sample& sample, const CpuFeatures& cpu, Isa isa) {

@@ -70,7 +70,7 @@ void SimulatedThreads::sleep(TimePoint until, std::function<bool()> ready) {
   if (on_turn_) on_turn_();
 }
 
-std::thread SimulatedThreads::start(std::function<void()> body) {
+Result<std::thread> SimulatedThreads::start(const std::string&, std::function<void()> body) {
   const std::lock_guard lock(mutex_);
   Thread& made = threads_.emplace_back();
   made.until = now_;

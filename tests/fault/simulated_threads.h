@@ -29,7 +29,7 @@ class SimulatedThreads final : public Runtime {
   TimePoint now() override;
   // Nothing goes by.
   TimePoint time() const { return now_; }
-  std::thread start(std::function<void()> body) override;
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override;
   void join(std::thread& thread) override;
   void notify(std::condition_variable& changed) override;
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint until) override;

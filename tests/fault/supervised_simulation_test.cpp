@@ -58,7 +58,7 @@ class World {
 
   // Steps while nodes come and go.
   void run() {
-    std::thread chaos = threads_.start([this] { disturb(); });
+    std::thread chaos = threads_.start("chaos", [this] { disturb(); }).value();
     for (int step = 0; step < kSteps && !testing::Test::HasFailure(); ++step) this->step(500ms);
     calm_ = true;
     threads_.join(chaos);
@@ -132,7 +132,7 @@ class World {
     dispatcher_ = simulated_dispatcher(first, serial_, *backstop_.backstop, board_, clock_);
     world_.faults = true;
     supervisor_ =
-        std::make_unique<Supervisor>(*first, std::move(seats), board_, hooks(), kPauses, kSupervisorLook, threads_);
+        Supervisor::start(*first, std::move(seats), board_, hooks(), kPauses, kSupervisorLook, threads_).value();
   }
 
   SupervisorHooks hooks() {

@@ -66,6 +66,8 @@ ISA_ONLY_HEADER = re.compile(r"kernels/cpu/(.*/)?(avx|neon|sve)\w*\.h")
 WORDS = (
     (re.compile(r"\b(secure_)?getenv\b|\benviron\b|\bsetenv\b"), "common/base/environment.cpp",
      "the environment is read only in common/base/environment.cpp"),
+    (re.compile(r"\bstd::thread(\s+\w+)?\s*[({]|\bstd::jthread\b|\bstd::async\b"), "common/threads/start.cpp",
+     "threads are started only by start_thread(), whose error says what was short"),
     (re.compile(r"\.detach\(\)"), None, "threads are joined, never detached"),
 )
 

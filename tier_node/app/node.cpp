@@ -302,8 +302,8 @@ Status run_node(const NodeOptions& options, const std::filesystem::path& cache_d
   log.info("weights: {}hashed by {}, {}",
            weights_thread(options.link, background) ? "read by a thread of their own, " : "", receivers,
            background.describe());
-  SlabLoader loader(own ? &*own : nullptr, log, receivers, background);
-  const Status served = serve(*sessions, loader, *pool, ops, card.card.get(), node, addresses, link, options.link,
+  TERRACE_ASSIGN_OR_RETURN(const auto loader, SlabLoader::make(own ? &*own : nullptr, log, receivers, background));
+  const Status served = serve(*sessions, *loader, *pool, ops, card.card.get(), node, addresses, link, options.link,
                               background, credentials, *stop, manager, log);
   if (served.ok()) log.info("stopped");
   return served;

@@ -1,9 +1,10 @@
 #include "tier_node/service/compute_thread.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 
 #include <utility>
+
+#include "common/threads/start.h"
 
 namespace terrace::node {
 namespace {
@@ -20,21 +21,26 @@ Status check_in_time(const Work& work) {
 
 }  // namespace
 
+Result<std::unique_ptr<ComputeThread>> ComputeThread::start(Parallel& parallel, FramePool& frames, CpuExecutors cpu,
+                                                            CardExecutors card, WorkQueue& queue,
+                                                            CompletionSink& sink) {
+  std::unique_ptr<ComputeThread> made(
+      new ComputeThread(parallel, frames, std::move(cpu), std::move(card), queue, sink));
+  TERRACE_ASSIGN_OR_RETURN(made->thread_, start_thread("terrace-compute", [m = made.get()] { m->loop(); }));
+  return made;
+}
+
 ComputeThread::ComputeThread(Parallel& parallel, FramePool& frames, CpuExecutors cpu, CardExecutors card,
                              WorkQueue& queue, CompletionSink& sink)
     : outer_(parallel, frames, std::move(cpu.outer), std::move(card.outer)),
       inner_(parallel, frames, std::move(cpu.inner), std::move(card.inner)),
       queue_(queue),
-      sink_(sink),
-      thread_([this] {
-        pthread_setname_np(pthread_self(), "terrace-compute");
-        loop();
-      }) {}
+      sink_(sink) {}
 
 ComputeThread::~ComputeThread() {
   stopping_.store(true, std::memory_order_relaxed);
   queue_.stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ComputeThread::loop() {

@@ -28,9 +28,9 @@ struct CardExecutors {
 
 class ComputeThread {
  public:
-  // References are borrowed and outlive it; the thread starts at once and is the only one that uses `parallel`.
-  ComputeThread(Parallel& parallel, FramePool& frames, CpuExecutors cpu, CardExecutors card, WorkQueue& queue,
-                CompletionSink& sink);
+  // References are borrowed and outlive it; the thread is the only one that uses `parallel`. Errors as start_thread().
+  static Result<std::unique_ptr<ComputeThread>> start(Parallel& parallel, FramePool& frames, CpuExecutors cpu,
+                                                      CardExecutors card, WorkQueue& queue, CompletionSink& sink);
   // Stops the queue and waits for the batch in hand, which ends at its next slice.
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;
@@ -42,6 +42,8 @@ class ComputeThread {
   Status pin(const CpuSet& cpus) { return confine(thread_, cpus); }
 
  private:
+  ComputeThread(Parallel& parallel, FramePool& frames, CpuExecutors cpu, CardExecutors card, WorkQueue& queue,
+                CompletionSink& sink);
   void loop();
   void run(Work& work, BatchRunner& runner, CompletionSink& sink, bool let_decode_pass);
   bool between_slices(const Work& work, bool let_decode_pass);

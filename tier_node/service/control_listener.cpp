@@ -14,13 +14,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/descriptor.h"
 #include "common/base/seldom.h"
+#include "common/threads/start.h"
 #include "common/transport/address.h"
 #include "common/transport/event_fd.h"
 
@@ -125,11 +125,9 @@ class Listener final : public ControlListener {
   }
 
   Status run() {
-    try {
-      thread_ = std::thread([this] { accept_until_stopped(); });
-    } catch (const std::system_error& error) {
-      return Error(ErrorCode::kIo, fmt::format("{} cannot be listened on: no thread: {}", address_, error.what()));
-    }
+    auto started = start_thread("terrace-accept", [this] { accept_until_stopped(); });
+    if (!started.ok()) return started.error().in(fmt::format("{} cannot be listened on", address_));
+    thread_ = std::move(*started);
     return {};
   }
   std::uint16_t port() const override { return port_; }

@@ -1,9 +1,10 @@
 #include "tier_node/service/data_server.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 
 #include <utility>
+
+#include "common/threads/start.h"
 
 namespace terrace::node {
 namespace {
@@ -42,12 +43,13 @@ Result<std::unique_ptr<DataServer>> DataServer::start(const Parts& parts, const 
     TERRACE_ASSIGN_OR_RETURN(weights, WeightsThread::start(parts.loader, parts.log, options, *parts.weights));
   }
   TERRACE_ASSIGN_OR_RETURN(const int event_fd, make_event_fd());
-  return std::unique_ptr<DataServer>(
-      new DataServer(parts, std::move(card), std::move(listener), event_fd, std::move(weights), options));
+  std::unique_ptr<DataServer> server(new DataServer(parts, std::move(listener), event_fd, std::move(weights), options));
+  TERRACE_RETURN_IF_ERROR(server->start_threads(std::move(card)));
+  return server;
 }
 
-DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener,
-                       int event_fd, std::unique_ptr<WeightsThread> weights, const DataServerOptions& options)
+DataServer::DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
+                       std::unique_ptr<WeightsThread> weights, const DataServerOptions& options)
     : PeerLoop(parts.loader, parts.log, options, event_fd, kBulkEventsInTurn),
       parts_(parts),
       listener_(std::move(listener)),
@@ -55,18 +57,18 @@ DataServer::DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<t
       computes_here_(parts.card == nullptr &&
                      (parts.computes_here || (parts.waiting == Waiting::kBlock && parts.parallel.n_workers() == 1))),
       wakefulness_(parts.waiting),
-      weights_(std::move(weights)),
-      compute_(std::make_unique<ComputeThread>(parts.parallel, frames_, make_executors(parts), std::move(card), queue_,
-                                               *this)),
-      io_thread_([this] {
-        // Each thread names itself: the name of another is a file, which a node that gave its rights up does not open.
-        pthread_setname_np(pthread_self(), "terrace-io");
-        loop();
-      }) {}
+      weights_(std::move(weights)) {}
+
+Status DataServer::start_threads(CardExecutors card) {
+  TERRACE_ASSIGN_OR_RETURN(
+      compute_, ComputeThread::start(parts_.parallel, frames_, make_executors(parts_), std::move(card), queue_, *this));
+  TERRACE_ASSIGN_OR_RETURN(io_thread_, start_thread("terrace-io", [this] { loop(); }));
+  return {};
+}
 
 DataServer::~DataServer() {
   request_stop();
-  io_thread_.join();
+  if (io_thread_.joinable()) io_thread_.join();
   compute_.reset();
 }
 

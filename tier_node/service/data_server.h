@@ -58,8 +58,8 @@ class DataServer final : public CompletionSink, private PeerLoop {
   };
 
   // Listens on `address` (HOST:PORT) and starts the threads. A connection takes frames of a hello's size until it has
-  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen
-  // and ExpertCard::make_executor().
+  // said hello, then those of its session (transport_options.largest_frame is not used). Errors as Transport::listen,
+  // ExpertCard::make_executor() and start_thread().
   static Result<std::unique_ptr<DataServer>> start(const Parts& parts, const std::string& address,
                                                    const transport::Options& transport_options,
                                                    const DataServerOptions& options);
@@ -88,8 +88,9 @@ class DataServer final : public CompletionSink, private PeerLoop {
     DataServer& server_;
   };
 
-  DataServer(const Parts& parts, CardExecutors card, std::unique_ptr<transport::Listener> listener, int event_fd,
+  DataServer(const Parts& parts, std::unique_ptr<transport::Listener> listener, int event_fd,
              std::unique_ptr<WeightsThread> weights, const DataServerOptions& options);
+  Status start_threads(CardExecutors card);
 
   int listening_fd() override;
   bool on_listening() override;

@@ -1,8 +1,8 @@
 #include "tier_node/service/weights_thread.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "common/threads/start.h"
 
 namespace terrace::node {
 namespace {
@@ -16,23 +16,22 @@ Result<std::unique_ptr<WeightsThread>> WeightsThread::start(SlabLoader& loader, 
                                                             const DataServerOptions& options,
                                                             const Background& background) {
   TERRACE_ASSIGN_OR_RETURN(const int event_fd, make_event_fd());
-  return std::unique_ptr<WeightsThread>(new WeightsThread(loader, log, options, event_fd, background));
+  std::unique_ptr<WeightsThread> made(new WeightsThread(loader, log, options, event_fd));
+  TERRACE_ASSIGN_OR_RETURN(made->thread_, start_thread("terrace-slabs", [m = made.get(), background] {
+                             const ThreadAffinity on_cpus = enter_background(background);
+                             m->ready_.count_down();
+                             m->loop();
+                           }));
+  made->ready_.wait();
+  return made;
 }
 
-WeightsThread::WeightsThread(SlabLoader& loader, const Logger& log, const DataServerOptions& options, int event_fd,
-                             const Background& background)
-    : PeerLoop(loader, log, options, event_fd, kPiecesInTurn), thread_([this, background] {
-        pthread_setname_np(pthread_self(), "terrace-slabs");
-        const ThreadAffinity on_cpus = enter_background(background);
-        ready_.count_down();
-        loop();
-      }) {
-  ready_.wait();
-}
+WeightsThread::WeightsThread(SlabLoader& loader, const Logger& log, const DataServerOptions& options, int event_fd)
+    : PeerLoop(loader, log, options, event_fd, kPiecesInTurn) {}
 
 WeightsThread::~WeightsThread() {
   request_stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void WeightsThread::adopt(std::unique_ptr<Peer> peer) {

@@ -17,7 +17,7 @@ namespace terrace::node {
 
 class WeightsThread final : private PeerLoop {
  public:
-  // kIo: the process has no descriptor left.
+  // kIo: the process has no descriptor left. Otherwise errors as start_thread().
   static Result<std::unique_ptr<WeightsThread>> start(SlabLoader& loader, const Logger& log,
                                                       const DataServerOptions& options, const Background& background);
   // Says goodbye to its connections, within the grace.
@@ -29,8 +29,7 @@ class WeightsThread final : private PeerLoop {
   using PeerLoop::wake;
 
  private:
-  WeightsThread(SlabLoader& loader, const Logger& log, const DataServerOptions& options, int event_fd,
-                const Background& background);
+  WeightsThread(SlabLoader& loader, const Logger& log, const DataServerOptions& options, int event_fd);
   void on_wake() override { take_adopted(); }
   void on_stop() override { take_adopted(); }  // they get their goodbye like the others
   Status on_hello(Peer& peer, const wire::Frame& frame) override;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/security/random.h"
+#include "common/threads/start.h"
 #include "common/wire/versions.h"
 
 namespace terrace::node {
@@ -29,14 +31,6 @@ Error not_open(std::uint64_t id) {
       fmt::format("session {:016x} is not open on this node: closed, its lease over, or the node restarted", id));
 }
 
-// A name from a peer, fit for logs and messages.
-std::string printable(const std::string& name) {
-  std::string text = name.substr(0, kMaxName);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
-  return text.empty() ? "an unnamed coordinator" : text;
-}
-
 }  // namespace
 
 std::vector<std::string> capabilities() { return {"sum", "slots", "weights"}; }
@@ -44,14 +38,17 @@ std::vector<std::string> capabilities() { return {"sum", "slots", "weights"}; }
 Result<std::unique_ptr<SessionTable>> SessionTable::create(arena::SlabStore& store, const SessionOptions& options,
                                                            const Logger& log) {
   TERRACE_ASSIGN_OR_RETURN(const std::uint64_t boot_id, random_id());
-  return std::unique_ptr<SessionTable>(new SessionTable(store, options, log, boot_id));
+  std::unique_ptr<SessionTable> table(new SessionTable(store, options, log, boot_id));
+  if (options.housekeeping) {
+    TERRACE_ASSIGN_OR_RETURN(table->housekeeper_,
+                             start_thread("terrace-leases", [t = table.get()] { t->housekeeping_loop(); }));
+  }
+  return table;
 }
 
 SessionTable::SessionTable(arena::SlabStore& store, const SessionOptions& options, const Logger& log,
                            std::uint64_t boot_id)
-    : store_(store), options_(options), log_(log), boot_id_(boot_id) {
-  if (options_.housekeeping) housekeeper_ = std::thread([this] { housekeeping_loop(); });
-}
+    : store_(store), options_(options), log_(log), boot_id_(boot_id) {}
 
 SessionTable::~SessionTable() {
   {
@@ -79,7 +76,7 @@ Status SessionTable::check_versions(const OpenRequest& request) const {
   for (const std::string& capability : request.required_capabilities)
     if (std::find(known.begin(), known.end(), capability) == known.end())
       return refused(fmt::format("the coordinator requires the capability \"{}\"; this node has {}",
-                                 printable(capability), fmt::join(known, ", ")));
+                                 printable(capability, kMaxName), fmt::join(known, ", ")));
   return {};
 }
 
@@ -136,7 +133,8 @@ Result<SessionTable::Opened> SessionTable::open_model(const OpenRequest& request
   TERRACE_ASSIGN_OR_RETURN(identity.id, random_id());
   TERRACE_ASSIGN_OR_RETURN(identity.data_key, security::Key::make());
   TERRACE_ASSIGN_OR_RETURN(identity.data_cipher, choose_cipher(request));
-  identity.coordinator = printable(request.coordinator);
+  identity.coordinator =
+      request.coordinator.empty() ? "an unnamed coordinator" : printable(request.coordinator, kMaxName);
   identity.peer = request.peer;
   {
     const std::lock_guard lock(mutex_);

@@ -6,8 +6,17 @@
 #include "common/manifest/slab.h"
 
 namespace terrace::node {
-SlabLoader::SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers, const Background& background)
-    : own_(own), log_(log), receiver_(receivers, background) {}
+
+Result<std::unique_ptr<SlabLoader>> SlabLoader::make(const OwnModel* own, const Logger& log, unsigned receivers,
+                                                     const Background& background) {
+  std::unique_ptr<SlabLoader> loader(new SlabLoader(own, log, receivers));
+  TERRACE_RETURN_IF_ERROR(loader->receiver_.start(background));
+  TERRACE_RETURN_IF_ERROR(loader->worker_.start());
+  return loader;
+}
+
+SlabLoader::SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers)
+    : own_(own), log_(log), receiver_(receivers) {}
 
 void SlabLoader::start(const SessionRef& session, const AssignmentRef& assignment) {
   if (session->is_probe() || has_model(*session)) {

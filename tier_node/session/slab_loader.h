@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,10 @@ namespace terrace::node {
 
 class SlabLoader {
  public:
-  // own: null without --model. Both are borrowed. receivers: threads of SlabReceiver, and how they run.
-  SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers = 1, const Background& background = {});
+  // own: null without --model, borrowed. receivers: threads of SlabReceiver, and how they run. Errors as
+  // start_thread().
+  static Result<std::unique_ptr<SlabLoader>> make(const OwnModel* own, const Logger& log, unsigned receivers = 1,
+                                                  const Background& background = {});
 
   const OwnModel* own_model() const { return own_; }
   bool has_model(const Session& session) const { return own_ != nullptr && own_->hash() == session.model().hash(); }
@@ -34,6 +37,7 @@ class SlabLoader {
   void receive(ReceivedPiece piece) { receiver_.receive(std::move(piece)); }
 
  private:
+  SlabLoader(const OwnModel* own, const Logger& log, unsigned receivers);
   void read_next(const SessionRef& session, const AssignmentRef& assignment, std::size_t slot);
   Status read_own(const SessionRef& session, Assignment& assignment, Assignment::Slot& slot);
   // The same of a probe's model (docs/wire.md 13). kCorrupt: the manifest's id is of other bytes.

@@ -1,13 +1,12 @@
 #include "tier_node/session/slab_receiver.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <latch>
 #include <utility>
 
 #include "common/manifest/slab.h"
+#include "common/threads/start.h"
 
 namespace terrace::node {
 namespace {
@@ -31,20 +30,21 @@ unsigned SlabReceiver::threads_for(std::size_t cpus, bool sha_instructions) {
   return static_cast<unsigned>(std::clamp(wanted, least, kMostThreads));
 }
 
-SlabReceiver::SlabReceiver(unsigned threads, const Background& background) {
-  const unsigned n = std::max(1u, threads);
-  // Whoever looks at this process's threads finds them as they will be: behind others they begin late.
-  std::latch ready(n);
-  for (unsigned i = 0; i < n; ++i) {
-    queues_.push_back(std::make_unique<Queue>());
-    queues_.back()->thread = std::thread([this, i, &ready, background, queue = queues_.back().get()] {
-      pthread_setname_np(pthread_self(), fmt::format("terrace-hash-{}", i).c_str());
-      const ThreadAffinity on_cpus = enter_background(background);
-      ready.count_down();
-      loop(*queue);
-    });
+SlabReceiver::SlabReceiver(unsigned threads) : ready_(std::max(1u, threads)) {
+  for (unsigned i = 0; i < std::max(1u, threads); ++i) queues_.push_back(std::make_unique<Queue>());
+}
+
+Status SlabReceiver::start(const Background& background) {
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    Queue& queue = *queues_[i];
+    TERRACE_ASSIGN_OR_RETURN(queue.thread, start_thread(fmt::format("terrace-hash-{}", i), [this, background, &queue] {
+                               const ThreadAffinity on_cpus = enter_background(background);
+                               ready_.count_down();
+                               loop(queue);
+                             }));
   }
-  ready.wait();
+  ready_.wait();
+  return {};
 }
 
 SlabReceiver::~SlabReceiver() {
@@ -53,7 +53,8 @@ SlabReceiver::~SlabReceiver() {
     { const std::lock_guard lock(queue->mutex); }  // it waits, or looks at stopping_ before it does
     queue->posted.notify_one();
   }
-  for (const auto& queue : queues_) queue->thread.join();
+  for (const auto& queue : queues_)
+    if (queue->thread.joinable()) queue->thread.join();
 }
 
 // Neighbours, which come together, are spread over the threads.

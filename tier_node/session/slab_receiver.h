@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -54,7 +55,9 @@ class SlabReceiver {
   // the most leave the rest to computing.
   static unsigned threads_for(std::size_t cpus, bool sha_instructions);
 
-  SlabReceiver(unsigned threads, const Background& background);
+  explicit SlabReceiver(unsigned threads);
+  // Starts the threads, once, before any piece is received. Errors as start_thread().
+  Status start(const Background& background);
   // Pieces that no thread has begun with are dropped, and not given back.
   ~SlabReceiver();
   SlabReceiver(const SlabReceiver&) = delete;
@@ -79,6 +82,8 @@ class SlabReceiver {
 
   std::atomic<bool> stopping_ = false;
   std::vector<std::unique_ptr<Queue>> queues_;
+  // Whoever looks at this process's threads finds them as they will be: behind others they begin late.
+  std::latch ready_;
 };
 
 }  // namespace terrace::node

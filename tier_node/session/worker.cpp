@@ -2,9 +2,14 @@
 
 #include <utility>
 
+#include "common/threads/start.h"
+
 namespace terrace::node {
 
-Worker::Worker() : thread_([this] { loop(); }) {}
+Status Worker::start() {
+  TERRACE_ASSIGN_OR_RETURN(thread_, start_thread("terrace-files", [this] { loop(); }));
+  return {};
+}
 
 Worker::~Worker() {
   std::deque<std::function<void()>> dropped;
@@ -14,7 +19,7 @@ Worker::~Worker() {
     dropped.swap(jobs_);
   }
   posted_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Worker::post(std::function<void()> job) {

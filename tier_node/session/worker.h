@@ -7,16 +7,20 @@
 #include <mutex>
 #include <thread>
 
+#include "common/base/result.h"
+
 namespace terrace::node {
 
 class Worker {
  public:
-  Worker();
+  Worker() = default;
   // Jobs that have not begun are dropped unrun.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // Once, before any job is posted. Errors as start_thread().
+  Status start();
   // Any thread, a job included. Jobs must not throw.
   void post(std::function<void()> job);
 

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Connection>> FaultyConnection::wrap(std::unique_ptr<Conne
 
 FaultyConnection::FaultyConnection(std::unique_ptr<Connection> inner, std::shared_ptr<FaultState> state,
                                    const FaultClock& clock, std::size_t max_open_sends, Wake wake)
-    : inner_(std::move(inner)),
+    : ForwardingConnection(std::move(inner)),
       faults_(std::move(state)),
       clock_(clock),
       max_open_sends_(max_open_sends),

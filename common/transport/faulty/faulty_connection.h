@@ -5,18 +5,17 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/base/aligned_buffer.h"
-#include "common/transport/connection.h"
 #include "common/transport/faulty/fault_script.h"
 #include "common/transport/faulty/wake.h"
+#include "common/transport/forwarding_connection.h"
 #include "common/transport/send_queue.h"
 
 namespace terrace::transport {
 
-class FaultyConnection final : public Connection {
+class FaultyConnection final : public ForwardingConnection {
  public:
   // kIo: the process has no descriptor left.
   static Result<std::unique_ptr<Connection>> wrap(std::unique_ptr<Connection> inner, std::shared_ptr<FaultState> state,
@@ -24,19 +23,11 @@ class FaultyConnection final : public Connection {
 
   Result<SendTicket> send(std::span<const Part> parts) override;
   std::size_t poll(std::span<Event> out) override;
-  void set_largest_frame(std::uint64_t bytes) override { inner_->set_largest_frame(bytes); }
   void release(std::span<const std::byte> frame) override;
   int wait_fd() override;
   short wait_events() override;
   void close() override;
   const Error& close_reason() const override { return reason_; }
-  UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
-  TransportStats stats() const override { return inner_->stats(); }
-  ConnectionSecurity security() const override { return inner_->security(); }
-  bool near_its_end() const override { return inner_->near_its_end(); }
-  void set_pace(std::uint64_t bytes_per_second) override { inner_->set_pace(bytes_per_second); }
-  std::optional<SentProgress> sent_progress() const override { return inner_->sent_progress(); }
-  std::string peer_name() const override { return inner_->peer_name(); }
 
  private:
   using TimePoint = FaultClock::TimePoint;
@@ -85,7 +76,6 @@ class FaultyConnection final : public Connection {
   bool holds_something() const;
   std::optional<std::chrono::nanoseconds> time_to_next() const;
 
-  std::unique_ptr<Connection> inner_;
   std::shared_ptr<FaultState> faults_;
   const FaultClock& clock_;
   const std::size_t max_open_sends_;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/transport/forwarding_connection.h"
 #include "common/transport/recording/format.h"
 
 namespace terrace::transport {
@@ -15,10 +16,10 @@ namespace {
 
 constexpr std::array<std::byte, recording::kAlignment> kPadding{};
 
-class RecordingConnection final : public Connection {
+class RecordingConnection final : public ForwardingConnection {
  public:
   RecordingConnection(std::unique_ptr<Connection> inner, std::shared_ptr<Recorder> recorder)
-      : inner_(std::move(inner)), recorder_(std::move(recorder)), number_(recorder_->connected()) {}
+      : ForwardingConnection(std::move(inner)), recorder_(std::move(recorder)), number_(recorder_->connected()) {}
 
   Result<SendTicket> send(std::span<const Part> parts) override {
     auto ticket = inner_->send(parts);
@@ -33,22 +34,8 @@ class RecordingConnection final : public Connection {
     }
     return n;
   }
-  void set_largest_frame(std::uint64_t bytes) override { inner_->set_largest_frame(bytes); }
-  void release(std::span<const std::byte> frame) override { inner_->release(frame); }
-  int wait_fd() override { return inner_->wait_fd(); }
-  short wait_events() override { return inner_->wait_events(); }
-  void close() override { inner_->close(); }
-  const Error& close_reason() const override { return inner_->close_reason(); }
-  UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
-  TransportStats stats() const override { return inner_->stats(); }
-  ConnectionSecurity security() const override { return inner_->security(); }
-  bool near_its_end() const override { return inner_->near_its_end(); }
-  void set_pace(std::uint64_t bytes_per_second) override { inner_->set_pace(bytes_per_second); }
-  std::optional<SentProgress> sent_progress() const override { return inner_->sent_progress(); }
-  std::string peer_name() const override { return inner_->peer_name(); }
 
  private:
-  std::unique_ptr<Connection> inner_;
   std::shared_ptr<Recorder> recorder_;
   const std::uint32_t number_;
 };

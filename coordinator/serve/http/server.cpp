@@ -1,7 +1,6 @@
 #include "coordinator/serve/http/server.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "common/security/random.h"
+#include "common/threads/start.h"
 #include "coordinator/serve/http/connection.h"
 #include "coordinator/serve/http/wakeups.h"
 #include "coordinator/serve/http/workers.h"
@@ -55,7 +55,7 @@ class AsioServer final : public Server, public ConnectionHost {
   ~AsioServer() override { stop(Milliseconds(0)); }
 
   Status listen();
-  void run();
+  Status run();
 
   std::uint16_t port() const override { return port_; }
   std::string url() const override { return url_; }
@@ -103,7 +103,7 @@ class AsioServer final : public Server, public ConnectionHost {
   asio::steady_timer timer_{*io_};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   std::thread thread_;
-  std::optional<Workers> workers_;
+  Workers workers_;
 
   // Of the server's thread.
   Admission admission_;
@@ -147,16 +147,16 @@ Status AsioServer::listen() {
   return {};
 }
 
-void AsioServer::run() {
-  workers_.emplace(options_.workers);
+Status AsioServer::run() {
+  TERRACE_RETURN_IF_ERROR(workers_.start(options_.workers));
   work_.emplace(io_->get_executor());
   accept();
   tick();
-  thread_ = std::thread([this] { serve(); });
+  TERRACE_ASSIGN_OR_RETURN(thread_, start_thread("terrace-http", [this] { serve(); }));
+  return {};
 }
 
 void AsioServer::serve() {
-  pthread_setname_np(pthread_self(), "terrace-http");
   // Nothing here throws but for want of memory: then the connection that met it waits for its time limit, others go on.
   for (;;) {
     try {
@@ -229,7 +229,7 @@ void AsioServer::call(const Route& route, std::shared_ptr<Exchange> exchange) co
 
 void AsioServer::handle(const Route& route, std::shared_ptr<Exchange> exchange) {
   if (route.runs == Route::Runs::kIo) return call(route, std::move(exchange));
-  workers_->run([this, &route, exchange = std::move(exchange)]() mutable { call(route, std::move(exchange)); });
+  workers_.run([this, &route, exchange = std::move(exchange)]() mutable { call(route, std::move(exchange)); });
 }
 
 bool AsioServer::take_body_room(std::int64_t bytes) {
@@ -309,7 +309,7 @@ bool AsioServer::stop(Milliseconds patience) {
       work_.reset();
     });
     thread_.join();
-    workers_->stop();
+    workers_.stop();
   });
   return all_ended_;
 }
@@ -325,7 +325,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Router rout
   TERRACE_RETURN_IF_ERROR(check(options));
   auto server = std::make_unique<AsioServer>(std::move(options), std::move(router));
   TERRACE_RETURN_IF_ERROR(server->listen());
-  server->run();
+  TERRACE_RETURN_IF_ERROR(server->run());
   return Result<std::unique_ptr<Server>>(std::move(server));
 }
 

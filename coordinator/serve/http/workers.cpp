@@ -2,10 +2,16 @@
 
 #include <utility>
 
+#include "common/threads/start.h"
+
 namespace terrace::serve::http {
 
-Workers::Workers(std::uint32_t threads) {
-  for (std::uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+Status Workers::start(std::uint32_t threads) {
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    TERRACE_ASSIGN_OR_RETURN(std::thread started, start_thread("terrace-answer", [this] { work(); }));
+    threads_.push_back(std::move(started));
+  }
+  return {};
 }
 
 Workers::~Workers() { stop(); }

@@ -9,11 +9,15 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/result.h"
+
 namespace terrace::serve::http {
 
 class Workers {
  public:
-  explicit Workers(std::uint32_t threads);
+  // Errors as start_thread(), then it is to be stopped. Once.
+  Status start(std::uint32_t threads);
+  Workers() = default;
   ~Workers();  // as stop()
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

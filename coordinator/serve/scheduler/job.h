@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/base/time.h"
 #include "coordinator/sampler/grammar/grammar.h"
 #include "coordinator/serve/scheduler/request.h"
 #include "coordinator/text/text_output.h"
@@ -12,10 +13,6 @@
 namespace terrace::serve {
 
 using Clock = std::chrono::steady_clock;
-
-inline double ms_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - begin).count();
-}
 
 // Checked, and made on the client's thread, so that what it allocates costs no step.
 struct Job {

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/threads/start.h"
 #include "coordinator/sampler/grammar/vocabulary_trie.h"
 #include "coordinator/serve/scheduler/batcher.h"
 #include "coordinator/serve/scheduler/fair_queue.h"
@@ -57,6 +58,7 @@ class ThreadedScheduler final : public Scheduler {
   ThreadedScheduler(SchedulerParts parts, SchedulerOptions options,
                     std::shared_ptr<const sampler::VocabularyTrie> trie);
   ~ThreadedScheduler() override;
+  Status start();
 
   Result<RequestId> submit(Request request, std::shared_ptr<Listener> listener) override;
   bool cancel(RequestId request) override;
@@ -128,7 +130,11 @@ ThreadedScheduler::ThreadedScheduler(SchedulerParts parts, SchedulerOptions opti
       trie_(std::move(trie)),
       batcher_(parts_, options_) {
   publish();
-  thread_ = std::thread([this] { thread_main(); });
+}
+
+Status ThreadedScheduler::start() {
+  TERRACE_ASSIGN_OR_RETURN(thread_, start_thread("terrace-steps", [this] { thread_main(); }));
+  return {};
 }
 
 ThreadedScheduler::~ThreadedScheduler() {
@@ -138,7 +144,7 @@ ThreadedScheduler::~ThreadedScheduler() {
     quit_ = true;
   }
   work_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 // ---- any thread -----------------------------------------------------------------------------------------------------
@@ -401,12 +407,9 @@ void ThreadedScheduler::publish() {
 Result<std::unique_ptr<Scheduler>> Scheduler::make(SchedulerParts parts, SchedulerOptions options) {
   TERRACE_RETURN_IF_ERROR(serve::check(parts, options));
   TERRACE_ASSIGN_OR_RETURN(auto trie, make_trie(parts.tokenizer));
-  try {
-    return std::unique_ptr<Scheduler>(
-        std::make_unique<ThreadedScheduler>(std::move(parts), std::move(options), std::move(trie)));
-  } catch (const std::system_error& error) {
-    return Error(ErrorCode::kOutOfMemory, fmt::format("the scheduler's thread cannot be started: {}", error.what()));
-  }
+  auto scheduler = std::make_unique<ThreadedScheduler>(std::move(parts), std::move(options), std::move(trie));
+  TERRACE_RETURN_IF_ERROR(scheduler->start());
+  return std::unique_ptr<Scheduler>(std::move(scheduler));
 }
 
 }  // namespace terrace::serve

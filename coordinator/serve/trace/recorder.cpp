@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/threads/start.h"
 
 namespace terrace::serve {
 namespace {
@@ -84,7 +85,7 @@ Result<std::unique_ptr<TraceRecorder>> TraceRecorder::open(const std::filesystem
                                              std::generic_category().message(errno)));
   std::unique_ptr<TraceRecorder> recorder(new TraceRecorder(file, out, options));
   recorder->write_tracks(legs);
-  recorder->writer_ = std::thread([r = recorder.get()] { r->write_loop(); });
+  TERRACE_ASSIGN_OR_RETURN(recorder->writer_, start_thread("terrace-trace", [r = recorder.get()] { r->write_loop(); }));
   return recorder;
 }
 

@@ -24,16 +24,16 @@ NodeInProcess::NodeInProcess(transport::Transport& transport, const node::LimitO
     : ops_(ops != nullptr ? *ops : must(kernels::select_ops(kernels::detect_cpu_features(), std::nullopt))),
       store_({kBudget, {}}),
       sessions_(make_sessions(store_, limits)),
-      loader_(nullptr, Logger::silent()),
+      loader_(must(node::SlabLoader::make(nullptr, Logger::silent()))),
       transport_(transport::test::borrowed(transport), node::data_keys(*sessions_)),
-      data_(must(node::DataServer::start({transport_, *sessions_, loader_, compute_, ops_, Logger::silent(), waiting,
+      data_(must(node::DataServer::start({transport_, *sessions_, *loader_, compute_, ops_, Logger::silent(), waiting,
                                           nullptr, true, Background(), executor},
                                          host + ":0", {}, data))) {
   sessions_->on_change([this] { data_->wake(); });
   node::NodeInfo info;
   info.isa = kernels::name(ops_.isa);
   info.data_port = data_->port();
-  control_ = must(node::ControlServer::start(host + ":0", *sessions_, loader_, info));
+  control_ = must(node::ControlServer::start(host + ":0", *sessions_, *loader_, info));
 }
 
 NodeInProcess::~NodeInProcess() {

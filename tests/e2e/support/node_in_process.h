@@ -38,7 +38,7 @@ class NodeInProcess {
   kernels::Ops ops_;
   arena::SlabStore store_;
   std::unique_ptr<node::SessionTable> sessions_;
-  node::SlabLoader loader_;
+  std::unique_ptr<node::SlabLoader> loader_;
   transport::SealedTransport transport_;
   std::unique_ptr<node::DataServer> data_;
   std::unique_ptr<node::ControlServer> control_;

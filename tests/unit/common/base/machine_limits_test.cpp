@@ -86,6 +86,20 @@ TEST_F(MachineLimits, NoMemInfo_IsAnErrorThatNamesTheFile) {
   EXPECT_NE(available.error().text().find("meminfo"), std::string::npos);
 }
 
+TEST(MachineLimitsHere, DescriptorLimit_IsRaisedAsFarAsItIsWanted_AndNeverLowered) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  EXPECT_EQ(raise_descriptor_limit(100), 100u);
+  EXPECT_EQ(raise_descriptor_limit(80), 100u);
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, 100u);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 TEST(MachineLimitsHere, DescriptorLimit_IsRaisedToTheHardOne) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

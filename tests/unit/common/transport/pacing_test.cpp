@@ -104,6 +104,11 @@ TEST_F(Pacing, WithAShareOfItsOwn_NoMoreThanThatWhileStepsLive) {
   }
   EXPECT_NEAR(static_cast<double>(sent), 0.25 * kRate * 6, 0.001 * kRate);
   EXPECT_EQ(weights_.paces.size(), 1u);
+  Pacer bulk(decode_, rate_);
+  bulk_.send_at(1000, kRate);
+  bulk.follow(bulk_, now_);
+  EXPECT_NEAR(static_cast<double>(bulk_.paces.back()), kTrialShare * kRate / 2, 0.001 * kRate)
+      << "the trial is left to those that can take part";
   now_ += DecodeActivity::kLives;
   pacer.follow(weights_, now_);
   EXPECT_EQ(weights_.paces.back(), 0u) << "no step is in its way";
@@ -244,6 +249,59 @@ TEST_F(Pacing, RightMeasure_StaysAndIsSeldomTried) {
   EXPECT_LE(static_cast<double>(steps.measured), 1.01 * kRate);
   EXPECT_GT(steps.share_of_time_above, 0) << "it is tried";
   EXPECT_LT(steps.share_of_time_above, 0.005);
+}
+
+// A link of kRate, thought to take more, and steps that go on while a connection has always something to send.
+class LinkBelowItsMeasure : public Pacing {
+ protected:
+  // Of the time bytes are on their way in `busy`; the link gives this connection so much.
+  void steps_go_on(Pacer& pacer, std::chrono::milliseconds time, double busy = 1, std::uint64_t link = kRate) {
+    for (const auto end = now_ + time; now_ < end; now_ += 1ms) {
+      decode_.seen(now_);
+      pacer.follow(weights_, now_);
+      const std::uint64_t bytes = std::min(weights_.paces.back(), link) / 1000;
+      weights_.sent_bytes += bytes;
+      weights_.progress.confirmed_bytes += bytes;
+      weights_.progress.busy += std::chrono::microseconds(static_cast<int>(busy * 1000));
+    }
+  }
+};
+
+TEST_F(LinkBelowItsMeasure, PacedTransfersBringItDownToTheLink) {
+  for (const double most : {kTrialShare, 0.25}) {
+    rate_.add(5 * kRate);
+    Pacer pacer(decode_, rate_);
+    pacer.set_most(most);
+    steps_go_on(pacer, 3s);
+    EXPECT_LE(static_cast<double>(weights_.paces.back()), 0.81 * kRate) << most;
+    EXPECT_GE(static_cast<double>(rate_.measured()), 0.99 * kRate) << most;
+  }
+}
+
+// A link that stumbles: the best of the stretches counts, and what decode batches moved counts too.
+TEST_F(LinkBelowItsMeasure, FallsToTheMostThatWasMoved) {
+  rate_.add(5 * kRate);
+  Pacer pacer(decode_, rate_);
+  pacer.set_most(0.25);
+  steps_go_on(pacer, 110ms, 1, kRate / 2);
+  steps_go_on(pacer, 110ms, 1, kRate);
+  decode_.sent(kRate / 100);
+  steps_go_on(pacer, 400ms, 1, kRate / 2);
+  EXPECT_GE(static_cast<double>(rate_.measured()), 0.9 * kRate);
+  EXPECT_LE(static_cast<double>(rate_.measured()), 1.1 * kRate);
+}
+
+// Fewer than kShortStretches; a sender that has nothing to send; a link that gives what it is asked for.
+TEST_F(LinkBelowItsMeasure, WhatShowsNothing_ChangesNothing) {
+  rate_.add(2 * kRate);
+  Pacer pacer(decode_, rate_);
+  steps_go_on(pacer, 100ms, 1, 4 * kRate);
+  for (int i = 0; i < 4; ++i) {
+    steps_go_on(pacer, 110ms);  // of no more than two stretches more than a quarter
+    steps_go_on(pacer, 310ms, 1, 4 * kRate);
+  }
+  steps_go_on(pacer, 2s, 0.8);
+  EXPECT_EQ(rate_.measured(), 2 * kRate);
 }
 
 TEST_F(Pacing, AnotherConnectionInItsPlace_IsPacedTo) {

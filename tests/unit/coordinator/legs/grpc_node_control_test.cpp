@@ -105,7 +105,8 @@ class FakeService final : public v1::Node::Service {
     *reply = opened;
     return grpc::Status::OK;
   }
-  grpc::Status Reserve(grpc::ServerContext*, const v1::ReserveRequest*, v1::ReserveReply* reply) override {
+  grpc::Status Reserve(grpc::ServerContext* context, const v1::ReserveRequest*, v1::ReserveReply* reply) override {
+    while (reserve_hangs && !context->IsCancelled()) std::this_thread::sleep_for(5ms);
     if (!memory_error.empty()) return {grpc::StatusCode::RESOURCE_EXHAUSTED, memory_error};
     reply->set_lease_ms(lease_ms);
     return grpc::Status::OK;
@@ -114,6 +115,12 @@ class FakeService final : public v1::Node::Service {
     if (!probed) return {grpc::StatusCode::ABORTED, "session 1 measures this node already"};
     *reply = *probed;
     return grpc::Status::OK;
+  }
+  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*,
+                      grpc::ServerWriter<v1::StatusReply>*) override {
+    status_asked();
+    while (!context->IsCancelled()) std::this_thread::sleep_for(1ms);
+    return grpc::Status::CANCELLED;
   }
   // Says nothing until nobody waits any more.
   grpc::Status Forget(grpc::ServerContext* context, const v1::ForgetRequest*, v1::ForgetReply*) override {
@@ -127,10 +134,12 @@ class FakeService final : public v1::Node::Service {
 
   std::function<grpc::Status(v1::DescribeReply&)> describe = [](v1::DescribeReply&) { return grpc::Status::OK; };
   std::function<grpc::Status(grpc::ServerContext&, Writer&)> assign;
+  std::function<void()> status_asked;
   v1::OpenSessionReply opened;
   std::optional<v1::ProbeReply> probed;
   v1::AssignRequest asked;
   std::string memory_error;
+  bool reserve_hangs = false;
   std::uint32_t lease_ms = 1000;
 };
 
@@ -304,6 +313,19 @@ TEST_F(ScriptedNode, SilentAssign_Deadline) {
   expect_error(assign(kShort, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
 }
 
+// Who asks looks after other nodes too. Were it the limit of a share that is loaded, this would be a minute later.
+TEST_F(ScriptedNode, HungWhileItAcknowledgesOrGivesBack_IsNotWaitedForLong) {
+  service_.assign = [](grpc::ServerContext& context, Writer&) {
+    while (!context.IsCancelled()) std::this_thread::sleep_for(5ms);
+    return grpc::Status::CANCELLED;
+  };
+  service_.reserve_hangs = true;
+  const auto control = control_of(address_, {.call = 60s, .brief = 200ms, .progress = 60s});
+  const std::vector<LayerExperts> share{{0, {1, 2}}};
+  expect_error(control->acknowledge(77, 4, share, go_on).error(), ErrorCode::kDeadline, address_, "200ms");
+  expect_error(control->give_back(77, std::uint64_t{60} << 30).error(), ErrorCode::kDeadline, address_, "no answer");
+}
+
 // A program that ends waits for no node that stands still, and still says goodbye.
 TEST_F(ScriptedNode, Cancelled_CallsInProgressAndLaterOnesEnd_ButTheGoodbye) {
   const auto control = control_of(address_, kPatient);
@@ -319,6 +341,12 @@ TEST_F(ScriptedNode, Cancelled_CallsInProgressAndLaterOnesEnd_ButTheGoodbye) {
   EXPECT_EQ(control->heartbeat(77).error().code(), ErrorCode::kPeerGone);
   // The scripted service has no such call, and says so.
   EXPECT_EQ(control->close_session(77).error().code(), ErrorCode::kRefused);
+}
+
+TEST_F(ScriptedNode, CancelledStatus_Ends) {
+  const auto control = control_of(address_, kPatient);
+  service_.status_asked = [&] { control->cancel(); };
+  EXPECT_EQ(control->status().error().code(), ErrorCode::kPeerGone);
 }
 
 TEST_F(ScriptedNode, AnswersThatTellNothingNew_AreNoProgress) {

@@ -244,7 +244,9 @@ TEST_P(LaneTest, Close_PeerGone) {
 }
 
 TEST_P(LaneTest, LostLink_PeerGone) {
-  expect_error(failure_after_welcome([](Peer& peer) { peer.hang_up(); }), ErrorCode::kPeerGone, "node is lost");
+  const Error lost = failure_after_welcome([](Peer& peer) { peer.hang_up(); });
+  expect_error(lost, ErrorCode::kPeerGone,
+               "box1:9000: the node is lost (bulk lane): its data port " + node_->address());
 }
 
 TEST_P(LaneTest, CreditOverflow_Corrupt) {

@@ -217,9 +217,14 @@ TEST_P(NodeLegTest, CreditOfOneFrame_BatchesGoOneAtATime) {
 TEST_P(NodeLegTest, BatchBeyondTheNodesWindow_IsRefused) {
   NodeLeg& leg =
       start(bent([](std::vector<Reply>&) {}, {.largest_frame = 4000, .credit_bytes = 8000, .credit_frames = 4}));
-  const auto refused = leg.submit(batch(0, 64).batch);
+  TestBatch large = batch(0, 64);
+  const auto rows = std::make_shared<int>(0);
+  large.batch.rows_owner = rows;
+  const auto refused = leg.submit(large.batch);
   ASSERT_FALSE(refused.ok());
   expect_error(refused.error(), ErrorCode::kRefused, "takes 4000");
+  large.batch.rows_owner = nullptr;
+  EXPECT_EQ(rows.use_count(), 1) << "rows that do not travel are somebody's still";
   expect_exact(leg, batch(0, 2));
 }
 

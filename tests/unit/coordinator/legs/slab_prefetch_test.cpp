@@ -54,7 +54,7 @@ class Prefetch : public testing::Test {
     }
   }
   std::unique_ptr<SlabPrefetch> make(std::uint64_t room) {
-    return std::make_unique<SlabPrefetch>(slabs_->lookup(), kernels_, kExperts, room);
+    return SlabPrefetch::start(slabs_->lookup(), kernels_, kExperts, room).value();
   }
   // Page faults of this thread while it reads a slab; not those of what a sanitizer knows of it.
   [[gnu::no_sanitize("address,thread,undefined")]] long faults(std::uint32_t layer, std::uint16_t expert) {

@@ -14,14 +14,16 @@ namespace supervisor_test {
 using namespace supervisor_testing;
 
 // A clock that every look at it, and every wait, moves on: no two looks see one time, and pauses of minutes take none.
-class HastyRuntime final : public Runtime {
+class HastyRuntime : public Runtime {
  public:
   explicit HastyRuntime(milliseconds a_look) : a_look_(a_look) {}
   TimePoint now() override {
     const std::lock_guard lock(mutex_);
     return now_ += a_look_;
   }
-  std::thread start(std::function<void()> body) override { return system_runtime().start(std::move(body)); }
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override {
+    return system_runtime().start(name, std::move(body));
+  }
   void join(std::thread& thread) override { system_runtime().join(thread); }
   void notify(std::condition_variable& changed) override { system_runtime().notify(changed); }
   void wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, TimePoint until) override {
@@ -38,6 +40,19 @@ class HastyRuntime final : public Runtime {
   const milliseconds a_look_;
   std::mutex mutex_;
   TimePoint now_{};
+};
+
+// A system that gives one thread, and no further one.
+class OneThreadRuntime final : public HastyRuntime {
+ public:
+  OneThreadRuntime() : HastyRuntime(milliseconds(1)) {}
+  Result<std::thread> start(const std::string& name, std::function<void()> body) override {
+    if (std::exchange(given_, true)) return Error(ErrorCode::kOutOfMemory, name);
+    return HastyRuntime::start(name, std::move(body));
+  }
+
+ private:
+  bool given_ = false;
 };
 
 TEST(Supervisor, NodeLost_NextEpochGivesItsExpertsToTheHostAndAsksNobody) {
@@ -290,6 +305,13 @@ class SupervisorHaste : public testing::Test {
     EXPECT_TRUE(world.until([&] { return world.forget_calls.size() == static_cast<std::size_t>(unanswered) + 1; }));
     return world.look([&] { return world.forget_calls; });
   }
+  static void expect_growing_pauses(const std::vector<Runtime::TimePoint>& calls) {
+    milliseconds least = kAskAgain;
+    for (std::size_t i = 1; i < calls.size(); ++i, least = std::min(2 * least, kTellAgainAtLast)) {
+      EXPECT_GE(calls[i] - calls[i - 1], least) << i;
+      EXPECT_LT(calls[i] - calls[i - 1], 2 * least) << i;
+    }
+  }
 };
 
 // The moment comes after the worker has looked who is to be told and before it looks how long to wait.
@@ -300,12 +322,34 @@ TEST_F(SupervisorHaste, TimeToTellAgainComesBetweenTwoLooks_ItIsTold) {
 
 TEST_F(SupervisorHaste, NodeThatNeverAnswersToForget_IsToldWithPausesThatGrow) {
   HastyRuntime runtime(milliseconds(1));
-  const auto calls = told_to_forget(runtime, 7);
-  milliseconds least = kAskAgain;
-  for (std::size_t i = 1; i < calls.size(); ++i, least = std::min(2 * least, kTellAgainAtLast)) {
-    EXPECT_GE(calls[i] - calls[i - 1], least) << i;
-    EXPECT_LT(calls[i] - calls[i - 1], 2 * least) << i;
-  }
+  expect_growing_pauses(told_to_forget(runtime, 7));
+}
+
+// Each time the calls to other nodes wait for it.
+TEST_F(SupervisorHaste, NodeThatNeverAnswersToGiveBack_IsAskedWithPausesThatGrow) {
+  HastyRuntime runtime(milliseconds(1));
+  World world(false, kSupervisorLook, true, runtime);
+  world.note([&] {
+    world.attempts[kBox1] = {{.until_stopped = true}};
+    world.further = {{Error(ErrorCode::kDeadline, "box2:9000: answers too late")}};
+    world.give_backs_unanswered = 7;
+  });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.give_back_calls.size() == 8; }));
+  expect_growing_pauses(world.look([&] { return world.give_back_calls; }));
+}
+
+TEST(Supervisor, NoThreadForItsWorker_ErrorNamesIt) {
+  OneThreadRuntime runtime;
+  LegBoard board;
+  SupervisorHooks hooks;
+  hooks.take_retired = [] { return std::vector<std::shared_ptr<const Epoch>>(); };
+  const auto leg = std::make_shared<IdleLeg>("host", LegKind::kHost);
+  const Epoch first{OwnerTable(1, {"host"}, 1, 2, {0, 0}), {leg}, {1}};
+  const auto started = Supervisor::start(first, {{"host", LegKind::kHost, leg, {}}}, board, hooks, kBriefPauses,
+                                         kSupervisorLook, runtime);
+  ASSERT_FALSE(started.ok());
+  EXPECT_EQ(started.error().text(), "terrace-nodes");
 }
 
 TEST(Supervisor, StoppedWhileANodeIsBeingOpened_Ends) {

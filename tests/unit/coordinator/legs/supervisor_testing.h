@@ -79,8 +79,15 @@ class World {
       return Error(ErrorCode::kInternal, "asked by the hook alone");
     }
     Status give_back(const OwnerTable& owners, std::size_t leg) override {
-      world_.note([&] { world_.given_back[at_].push_back(owners.n_slabs(leg)); });
-      return {};
+      Status given;
+      world_.note([&] {
+        world_.given_back[at_].push_back(owners.n_slabs(leg));
+        world_.give_back_calls.push_back(world_.runtime_.now());
+        if (world_.give_backs_unanswered == 0) return;
+        --world_.give_backs_unanswered;
+        given = Error(ErrorCode::kDeadline, "no answer");
+      });
+      return given;
     }
     void abandon() override {
       world_.note([this] { ++world_.abandoned[at_]; });
@@ -113,7 +120,7 @@ class World {
     first_ = std::make_shared<const Epoch>(
         Epoch{table({0, std::uint8_t{without_box1}, 0}, 1), {seats[0].leg, seats[1].leg, seats[2].leg}, {1, 1, 1}});
     published.push_back(first_);
-    supervisor = std::make_unique<Supervisor>(*first_, std::move(seats), board, hooks(), kBriefPauses, look, runtime);
+    supervisor = Supervisor::start(*first_, std::move(seats), board, hooks(), kBriefPauses, look, runtime).value();
   }
   // Sessions end here, and say so.
   ~World() {
@@ -186,8 +193,8 @@ class World {
   std::deque<Attempt> further;
   std::vector<std::uint16_t> inherited;  // the nodes asked
   std::map<std::uint16_t, std::vector<std::uint64_t>> given_back;
-  int forgets_unanswered = 0;  // the next ones
-  std::vector<Runtime::TimePoint> forget_calls;
+  int forgets_unanswered = 0, give_backs_unanswered = 0;  // the next ones
+  std::vector<Runtime::TimePoint> forget_calls, give_back_calls;
   std::vector<std::string> lines;
   // What the host has, and would have were suspects lost, as it was asked to be near last; and how often it was.
   std::uint64_t near_now = 0, near_if_lost = 0;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/isa.h"
 #include "tests/test_data.h"
 #include "tests/unit/kernels/cpu/isa_names.h"
@@ -102,6 +103,22 @@ TEST(QuantizeReference, BelowTheSmallestAmax_IsAZeroBlock) {
 
 INSTANTIATE_TEST_SUITE_P(All, Quantize, testing::ValuesIn(kVariants),
                          [](const auto& param) { return test::isa_identifier(param.param.isa); });
+
+TEST(QuantizedRows, EachIsItsRowAlone_InEveryClass) {
+  constexpr std::size_t kRows = 3, kCols = 512;
+  std::vector<float> x(kRows * kCols);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.25f * static_cast<float>(i % 37) - 3;
+  for (const ActivationClass activation : {ActivationClass::kF32, ActivationClass::kA8x32, ActivationClass::kA8x256}) {
+    const std::size_t bytes = row_bytes(activation, kCols);
+    const Bytes got = quantized_rows(quantize_row_scalar, activation, {x.data(), kRows, kCols});
+    ASSERT_EQ(got.size(), kRows * bytes);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      Bytes alone(bytes);
+      quantize_row_scalar(activation, x.data() + row * kCols, kCols, alone.data());
+      EXPECT_EQ(std::memcmp(got.data() + row * bytes, alone.data(), bytes), 0) << terrace::name(activation) << row;
+    }
+  }
+}
 
 }  // namespace activations_test
 }  // namespace terrace::kernels

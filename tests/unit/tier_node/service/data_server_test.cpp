@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/transport/tcp/tcp.h"
+#include "tests/unit/common/threads/no_threads.h"
 #include "tests/unit/tier_node/service/data_server_testing.h"
 
 namespace terrace::node {
@@ -28,6 +29,21 @@ using test::NodeSettings;
 using test::TestBatch;
 using test::TinyModel;
 using ::testing::HasSubstr;
+
+// ---- the start ------------------------------------------------------------------------------------------------------
+
+TEST_F(DataServerTest, NoThread_ErrorNamesIt) {
+  for (const bool weights_apart : {true, false}) {
+    NodeSettings settings;
+    settings.weights_apart = weights_apart;
+    NodeParts node(model_, settings);
+    transport::LoopbackTransport transport;
+    const terrace::test::NoThreads limit;
+    const auto server = node.start_server(transport, "node:9001");
+    ASSERT_FALSE(server.ok());
+    EXPECT_THAT(server.error().text(), HasSubstr(weights_apart ? "thread terrace-slabs" : "thread terrace-compute"));
+  }
+}
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/transport/forwarding_connection.h"
 #include "tests/unit/tier_node/service/data_server_testing.h"
 #include "tier_node/session/open_connections.h"
 
@@ -58,12 +59,9 @@ class Gate {
 };
 
 // Hands on what the inner connection has; who reads a piece of a slab stands at the gate with it.
-class SlowPieces final : public transport::Connection {
+class SlowPieces final : public transport::ForwardingConnection {
  public:
-  SlowPieces(std::unique_ptr<Connection> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) {}
-  Result<transport::SendTicket> send(std::span<const std::span<const std::byte>> parts) override {
-    return inner_->send(parts);
-  }
+  SlowPieces(std::unique_ptr<Connection> inner, Gate& gate) : ForwardingConnection(std::move(inner)), gate_(gate) {}
   std::size_t poll(std::span<transport::Event> out) override {
     const std::size_t n = inner_->poll(out);
     for (const transport::Event& event : out.first(n)) {
@@ -73,19 +71,8 @@ class SlowPieces final : public transport::Connection {
     }
     return n;
   }
-  void set_largest_frame(std::uint64_t bytes) override { inner_->set_largest_frame(bytes); }
-  void release(std::span<const std::byte> frame) override { inner_->release(frame); }
-  int wait_fd() override { return inner_->wait_fd(); }
-  short wait_events() override { return inner_->wait_events(); }
-  void close() override { inner_->close(); }
-  const Error& close_reason() const override { return inner_->close_reason(); }
-  transport::UnfinishedFrame unfinished() const override { return inner_->unfinished(); }
-  transport::TransportStats stats() const override { return inner_->stats(); }
-  transport::ConnectionSecurity security() const override { return inner_->security(); }
-  std::string peer_name() const override { return inner_->peer_name(); }
 
  private:
-  const std::unique_ptr<Connection> inner_;
   Gate& gate_;
 };
 

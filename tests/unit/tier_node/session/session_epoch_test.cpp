@@ -384,7 +384,7 @@ TEST_F(SessionTest, OwnFileChangedSinceItWasHashed_AsksTheCoordinatorForThatSlab
   }
   std::string logged;
   const Logger log = Logger::to_function(LogLevel::kWarn, [&](LogLevel, std::string_view text) { logged += text; });
-  loader_ = std::make_unique<SlabLoader>(&own, log);
+  loader_ = must(SlabLoader::make(&own, log));
   const SessionRef session = reserved(3);
   const AssignmentRef assignment = must(session->begin_assign(1, {{0, 4}, {0, 5}, {0, 6}}));
   loader_->start(session, assignment);

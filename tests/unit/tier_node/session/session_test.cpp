@@ -45,6 +45,10 @@ TEST_F(SessionTest, UnknownCapability_RefusedByName) {
   OpenRequest other = request();
   other.required_capabilities = {"sum", "sum16"};
   EXPECT_THAT(refusal(other).error().text(), HasSubstr("\"sum16\""));
+  other.required_capabilities = {"sum\n16"};
+  EXPECT_THAT(refusal(other).error().text(), HasSubstr("\"sum?16\""));
+  other.required_capabilities = {""};
+  EXPECT_THAT(refusal(other).error().text(), HasSubstr("\"\""));
 }
 
 TEST_F(SessionTest, EveryByteOfTheManifestFlipped_NoneOpens) {

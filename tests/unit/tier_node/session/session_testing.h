@@ -50,7 +50,7 @@ class SessionTest : public ::testing::Test {
                 }}) {
     Serial serial;
     if (own_model) own_.emplace(must(OwnModel::open(model_.path, "", serial)));
-    loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent(), kReceivers);
+    loader_ = must(SlabLoader::make(own_ ? &*own_ : nullptr, Logger::silent(), kReceivers));
     SessionOptions options;
     options.machine = this_machine();
     options.housekeeping = false;

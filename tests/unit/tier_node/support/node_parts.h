@@ -108,7 +108,7 @@ class NodeParts {
       settings_.sessions.card_store = card_store_.get();
     }
     sessions_ = must(SessionTable::create(store_, settings_.sessions, Logger::silent()));
-    loader_ = std::make_unique<SlabLoader>(own_ ? &*own_ : nullptr, Logger::silent());
+    loader_ = must(SlabLoader::make(own_ ? &*own_ : nullptr, Logger::silent()));
     ops_ = must(kernels::select_ops(this_machine().cpu, std::nullopt));
   }
   ~NodeParts() {
@@ -127,12 +127,16 @@ class NodeParts {
   // `transport` says itself who connects.
   void serve_as_it_is(transport::Transport& transport, const std::string& address) {
     transport_ = &transport;
-    server_ = must(DataServer::start(
-        {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get(),
-         settings_.computes_here, settings_.weights_apart ? std::optional(Background()) : std::nullopt},
-        address, {}, settings_.data));
+    server_ = must(start_server(transport, address));
     address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(server_->port());
     sessions_->on_change([this] { server_->wake(); });
+  }
+
+  Result<std::unique_ptr<DataServer>> start_server(transport::Transport& transport, const std::string& address) {
+    return DataServer::start(
+        {transport, *sessions_, *loader_, gate_, ops_, Logger::silent(), settings_.waiting, card_.get(),
+         settings_.computes_here, settings_.weights_apart ? std::optional(Background()) : std::nullopt},
+        address, {}, settings_.data);
   }
 
   OpenRequest open_request() const {

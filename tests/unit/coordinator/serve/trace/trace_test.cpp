@@ -9,6 +9,7 @@
 
 #include "coordinator/serve/trace/recorder.h"
 #include "coordinator/serve/trace/traced.h"
+#include "tests/unit/common/threads/no_threads.h"
 
 namespace terrace::serve {
 namespace {
@@ -147,6 +148,13 @@ TEST_F(Trace, FileThatCannotBe_ErrorNamesIt) {
   const auto recorder = TraceRecorder::open("/nonexistent/trace.json", {});
   ASSERT_FALSE(recorder.ok());
   EXPECT_THAT(recorder.error().text(), testing::HasSubstr("/nonexistent/trace.json"));
+}
+
+TEST_F(Trace, NoThread_ErrorNamesIt) {
+  const terrace::test::NoThreads limit;
+  const auto recorder = TraceRecorder::open(file_, {});
+  ASSERT_FALSE(recorder.ok());
+  EXPECT_THAT(recorder.error().text(), testing::HasSubstr("terrace-trace"));
 }
 
 TEST_F(Trace, FullDisk_CloseSaysSo) {

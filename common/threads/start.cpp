@@ -1,0 +1,34 @@
+#include "common/threads/start.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <system_error>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t kLongestName = 15;  // the kernel's
+
+}  // namespace
+
+Result<std::thread> start_thread(const std::string& name, std::function<void()> body) {
+  TERRACE_CHECK(name.size() <= kLongestName, "a thread's name that the kernel does not take");
+  try {
+    // Each thread names itself: the name of another is a file, which a node that gave its rights up does not open.
+    return std::thread([name, body = std::move(body)] {
+      pthread_setname_np(pthread_self(), name.c_str());
+      body();
+    });
+  } catch (const std::system_error& thrown) {
+    return Error(ErrorCode::kOutOfMemory,
+                 fmt::format("the thread {} cannot be started: the system gives this process no more ({}); look at the "
+                             "user's limit (`ulimit -u`, RLIMIT_NPROC), the unit's TasksMax and the cgroup's pids.max",
+                             name, thrown.code().message()));
+  }
+}
+
+}  // namespace terrace
