@@ -132,13 +132,21 @@ const std::vector<Class>& classes() {
 
 // Every test of the repository by name.
 std::set<std::string> all_tests() {
+  // Tests that are scripts are named where they are added.
+  const std::regex added(R"(NAME ([A-Z]\w*\.\w+))");
   const std::regex cpp(R"(TEST(?:_F|_P)?\((\w+),\s*(\w+)\))"), python_class(R"(class (\w+)\()"),
       python_test(R"(    def (test_\w+)\()");
   std::set<std::string> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(terrace::test::source_dir() / "tests")) {
     const std::string kind = entry.path().extension().string();
-    if (kind != ".cpp" && kind != ".py") continue;
+    const bool is_list = entry.path().filename() == "CMakeLists.txt";
+    if (kind != ".cpp" && kind != ".py" && !is_list) continue;
     const std::string text = read_file(entry.path());
+    if (is_list) {
+      for (std::sregex_iterator each(text.begin(), text.end(), added), end; each != end; ++each)
+        found.insert((*each)[1].str());
+      continue;
+    }
     if (kind == ".cpp") {
       for (std::sregex_iterator each(text.begin(), text.end(), cpp), end; each != end; ++each)
         found.insert((*each)[1].str() + "." + (*each)[2].str());
@@ -177,9 +185,10 @@ bool names_a_test(std::string name) {
   return known_tests().contains(name);
 }
 
-// Whatever stands in backquotes as a name of a test does: "Suite.Test", "Suite.Begins_…", "Suite.*".
+// Whatever stands in backquotes as a name of a test does: "Suite.Test", "Suite.Begins_…", "Suite.*". What a case of it
+// is called by, "All/Suite.Test/17", is left out.
 std::vector<std::string> tests_named_in(const std::string& text) {
-  const std::regex quoted("`([A-Z][A-Za-z0-9]*\\.(?:\\*|[A-Z][A-Za-z0-9_]*(?:…)?))`");
+  const std::regex quoted("`(?:\\w+/)?([A-Z][A-Za-z0-9]*\\.(?:\\*|[A-Z][A-Za-z0-9_]*(?:…|\\*)?))(?:/\\w+)?`");
   std::vector<std::string> names;
   for (std::sregex_iterator each(text.begin(), text.end(), quoted), end; each != end; ++each)
     names.push_back((*each)[1].str());
@@ -212,10 +221,17 @@ TEST_P(PeerClasses, HasItsTests) {
   EXPECT_FALSE(tests_named_in(security.substr(row, security.find('\n', row) - row)).empty()) << "its row names no test";
 }
 
-TEST(PeerClass, P00_EveryTestThatTheSecurityPageNames_Exists) {
-  const std::vector<std::string> names = tests_named_in(page("docs/security.md"));
-  EXPECT_GT(names.size(), 60u) << "names are found where they stand";
-  for (const std::string& name : names) EXPECT_TRUE(names_a_test(name)) << "there is no " << name;
+TEST(PeerClass, P00_EveryTestThatTheDocumentsName_Exists) {
+  EXPECT_GT(tests_named_in(page("docs/security.md")).size(), 60u) << "names are found where they stand";
+  int n_pages = 0;
+  for (const char* folder : {"docs", "docs/adr"})
+    for (const auto& entry : std::filesystem::directory_iterator(terrace::test::source_dir() / folder)) {
+      if (entry.path().extension() != ".md") continue;
+      ++n_pages;
+      for (const std::string& name : tests_named_in(read_file(entry.path())))
+        EXPECT_TRUE(names_a_test(name)) << entry.path().filename() << ": there is no " << name;
+    }
+  EXPECT_GT(n_pages, 40);
   for (const char* none : {"PeerClass.P99_ThatThereIsNot", "PeerClass.P99_…", "NoSuchSuite.*"})
     EXPECT_FALSE(names_a_test(none)) << "the look-up finds what there is, and no more: " << none;
 }
