@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "tests/e2e/support/cli.h"
+#include "tests/e2e/support/network.h"
 #include "tests/e2e/support/node_process.h"
 #include "tests/unit/common/security/test_authority.h"
 
@@ -81,6 +82,48 @@ TEST_F(SealedLinks, OneEndSealsAndTheOtherDoesNot_RefusedByName) {
     EXPECT_THAT(run.err,
                 AllOf(HasSubstr(node.address()), HasSubstr("the coordinator takes"), HasSubstr("start both alike")));
   }
+}
+
+// ---- beyond this machine
+// ----------------------------------------------------------------------------------------------
+
+const auto* const kSealedNetwork = own_network();
+
+// The real node on another machine, by megabits a second.
+class SealedLossyLink : public ::testing::TestWithParam<unsigned> {
+ protected:
+  void SetUp() override {
+    const std::string lacks = lacking({"root", "netns", "tbf", "nft"});
+    if (!lacks.empty()) GTEST_SKIP() << lacks;
+  }
+  const TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(Links, SealedLossyLink, ::testing::Values(1000u, 2500u),
+                         [](const auto& test) { return std::to_string(test.param) + "Mbit"; });
+
+TEST_P(SealedLossyLink, OnePacketInAHundredIsLost_SameTokens) {
+  Machine machine(4);
+  machine.set_rate(GetParam());
+  machine.set_loss(100);
+  const Arguments security = {"--secret-file", secret_options(dir_, 1).secret_file.string()};
+  Arguments on_the_machine = {"--listen", machine.ipv4() + ":0"};
+  on_the_machine.insert(on_the_machine.end(), security.begin(), security.end());
+  NodeProcess node(on_the_machine, machine.network());
+  const auto generate = [](const Arguments& more) {
+    Arguments all = {"generate", "--quiet", "--json",  "-p", "Once upon a time there was a small machine",
+                     "-n",       "32",      "--batch", "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_terrace_json(all);
+  };
+  const json alone = generate({});
+  const json run = generate({"--node", node.address(), security[0], security[1]});
+  EXPECT_EQ(run["tokens"], alone["tokens"]);
+  EXPECT_EQ(run["logits_xxh3"], alone["logits_xxh3"]);
+  EXPECT_GT(run["legs"][1]["batches"], 0);
+  EXPECT_GT(machine.lost(), 0u) << "nothing was dropped: the test shows nothing";
+  EXPECT_THAT(node.process().err(), ::testing::AnyOf(HasSubstr("data connections: aes-256-gcm"),
+                                                     HasSubstr("data connections: chacha20-poly1305")));
+  node.stop();
 }
 
 }  // namespace sealed_test

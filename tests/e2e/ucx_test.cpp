@@ -78,6 +78,26 @@ TEST_F(UcxLink, NodeKilledDuringDecode_SameTokens) {
   second.stop();
 }
 
+// It says nothing any more, and its links stay. The run may end before that has been so for as long as makes it lost.
+TEST_F(UcxLink, NodeStoppedDuringDecode_SameTokens) {
+  NodeProcess first(kUcx + Arguments{"--isa", "scalar", "--threads", "1"}), second(kUcx);
+  Process coordinator(terrace(generate({first.address(), second.address()}, 400)));
+  ASSERT_TRUE(NodeWatch(first.address()).until_rows(100));
+  first.kill(SIGSTOP);
+  const Outcome outcome = coordinator.wait();
+  first.kill(SIGCONT);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err << " signal " << outcome.signal;
+  const json run = json::parse(outcome.out);
+  expect_same(run, run_terrace_json(generate({}, 400)));
+  const json& leg = run["legs"][1];
+  EXPECT_THAT(leg["state"], ::testing::AnyOf("suspect", "lost"));
+  EXPECT_GT(leg["hedged_pairs"], 0) << leg;
+  for (NodeProcess* node : {&first, &second}) {
+    EXPECT_TRUE(NodeWatch(node->address()).until_clean());
+    node->stop();
+  }
+}
+
 // What shows whether ucx pays: the probe's round trips are over the link that it was given.
 TEST_F(UcxLink, PlanProbe_MeasuresTheNodeOverIt) {
   NodeProcess node(kUcx);

@@ -1,5 +1,6 @@
 // The classes of bugs by which others' worker links were broken (README.md), each by its tests: those that stand
 // elsewhere are looked up by name, so that none is renamed or lost unseen; those that are missing elsewhere are here.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
@@ -15,6 +16,7 @@
 #include "common/transport/loopback/loopback.h"
 #include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
+#include "tests/hostile/support/message_values.h"
 #include "tests/unit/common/temp_dir.h"
 #include "tests/unit/tier_node/support/node_parts.h"
 #include "tests/unit/tier_node/support/open_request.h"
@@ -26,7 +28,11 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::MessageLite;
+using terrace::test::dotted;
+using terrace::test::FieldPath;
+using terrace::test::fields_of;
 using terrace::test::read_file;
+using terrace::test::set_value;
 using test::must;
 using test::NodeParts;
 using test::TinyModel;
@@ -55,6 +61,7 @@ const std::vector<Class>& classes() {
       {"P03",
        "check skipped on a null field",
        {"PeerClassOfCalls.P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn",
+        "HostileReplies.EveryFieldOfEveryAnswerAbsentEmptyOrHuge_TheNodeIsNamedOrTheSessionGoesOn",
         "ControlServerTest.EmptyRequests_AreErrorsNotCrashes",
         "HostileClient.EverySectionOfEveryFrame_AbsentEmptyShortDoubledHuge_NamedErrorAndOthersAreServed",
         "Batch.SectionAbsent_IsRefusedByName"}},
@@ -133,13 +140,21 @@ const std::vector<Class>& classes() {
 
 // Every test of the repository by name.
 std::set<std::string> all_tests() {
+  // Tests that are scripts are named where they are added.
+  const std::regex added(R"(NAME ([A-Z]\w*\.\w+))");
   const std::regex cpp(R"(TEST(?:_F|_P)?\((\w+),\s*(\w+)\))"), python_class(R"(class (\w+)\()"),
       python_test(R"(    def (test_\w+)\()");
   std::set<std::string> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(terrace::test::source_dir() / "tests")) {
     const std::string kind = entry.path().extension().string();
-    if (kind != ".cpp" && kind != ".py") continue;
+    const bool is_list = entry.path().filename() == "CMakeLists.txt";
+    if (kind != ".cpp" && kind != ".py" && !is_list) continue;
     const std::string text = read_file(entry.path());
+    if (is_list) {
+      for (std::sregex_iterator each(text.begin(), text.end(), added), end; each != end; ++each)
+        found.insert((*each)[1].str());
+      continue;
+    }
     if (kind == ".cpp") {
       for (std::sregex_iterator each(text.begin(), text.end(), cpp), end; each != end; ++each)
         found.insert((*each)[1].str() + "." + (*each)[2].str());
@@ -178,9 +193,10 @@ bool names_a_test(std::string name) {
   return known_tests().contains(name);
 }
 
-// Whatever stands in backquotes as a name of a test does: "Suite.Test", "Suite.Begins_…", "Suite.*".
+// Whatever stands in backquotes as a name of a test does: "Suite.Test", "Suite.Begins_…", "Suite.*". What a case of it
+// is called by, "All/Suite.Test/17", is left out.
 std::vector<std::string> tests_named_in(const std::string& text) {
-  const std::regex quoted("`([A-Z][A-Za-z0-9]*\\.(?:\\*|[A-Z][A-Za-z0-9_]*(?:…)?))`");
+  const std::regex quoted("`(?:\\w+/)?([A-Z][A-Za-z0-9]*\\.(?:\\*|[A-Z][A-Za-z0-9_]*(?:…|\\*)?))(?:/\\w+)?`");
   std::vector<std::string> names;
   for (std::sregex_iterator each(text.begin(), text.end(), quoted), end; each != end; ++each)
     names.push_back((*each)[1].str());
@@ -213,15 +229,26 @@ TEST_P(PeerClasses, HasItsTests) {
   EXPECT_FALSE(tests_named_in(security.substr(row, security.find('\n', row) - row)).empty()) << "its row names no test";
 }
 
-TEST(PeerClass, P00_EveryTestThatTheSecurityPageNames_Exists) {
-  const std::vector<std::string> names = tests_named_in(page("docs/security.md"));
-  EXPECT_GT(names.size(), 60u) << "names are found where they stand";
-  for (const std::string& name : names) EXPECT_TRUE(names_a_test(name)) << "there is no " << name;
+TEST(PeerClass, P00_EveryTestThatTheDocumentsName_Exists) {
+  EXPECT_GT(tests_named_in(page("docs/security.md")).size(), 60u) << "names are found where they stand";
+  int n_pages = 0;
+  for (const char* folder : {"docs", "docs/adr"})
+    for (const auto& entry : std::filesystem::directory_iterator(terrace::test::source_dir() / folder)) {
+      if (entry.path().extension() != ".md") continue;
+      ++n_pages;
+      for (const std::string& name : tests_named_in(read_file(entry.path())))
+        EXPECT_TRUE(names_a_test(name)) << entry.path().filename() << ": there is no " << name;
+    }
+  EXPECT_GT(n_pages, 40);
   for (const char* none : {"PeerClass.P99_ThatThereIsNot", "PeerClass.P99_…", "NoSuchSuite.*"})
     EXPECT_FALSE(names_a_test(none)) << "the look-up finds what there is, and no more: " << none;
 }
 
 // ---- a node in this process, asked over gRPC ------------------------------------------------------------------------
+
+std::unique_ptr<Message> new_message(const google::protobuf::Descriptor* type) {
+  return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()->GetPrototype(type)->New());
+}
 
 class PeerClassOfCalls : public ::testing::Test {
  protected:
@@ -242,11 +269,51 @@ class PeerClassOfCalls : public ::testing::Test {
     return grpc::internal::BlockingUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
         channel_.get(), rpc, &context, request, &reply);
   }
+  // A request that the node would take but for what is changed in it, so that the change is what it comes to. Assign is
+  // refused behind all that its share says, since nothing is reserved.
+  std::unique_ptr<Message> lawful(const google::protobuf::Descriptor& type) {
+    std::unique_ptr<Message> request = new_message(&type);
+    if (auto* opening = dynamic_cast<v1::OpenSessionRequest*>(request.get())) {
+      *opening = test::open_request(model_);
+    } else if (auto* estimate = dynamic_cast<v1::EstimateRequest*>(request.get())) {
+      estimate->set_d_model(model_.manifest.d_model);
+      estimate->set_n_experts(model_.manifest.n_experts);
+      for (const manifest::LayerShape& layer : model_.manifest.layers) add_layer(layer, *estimate);
+    } else if (const FieldDescriptor* session = type.FindFieldByName("session")) {
+      request->GetReflection()->SetUInt64(request.get(), session, open());  // its own: what others left is not met
+    }
+    if (auto* assign = dynamic_cast<v1::AssignRequest*>(request.get())) {
+      assign->set_epoch(1);
+      assign->add_layers()->add_experts(0);
+    }
+    for (const char* size : {"max_rows", "max_pairs", "max_ranges"})
+      if (const FieldDescriptor* field = type.FindFieldByName(size))
+        request->GetReflection()->SetUInt32(request.get(), field, 8);
+    if (const FieldDescriptor* field = type.FindFieldByName("largest_frame"))
+      request->GetReflection()->SetUInt64(request.get(), field, 16 << 20);
+    return request;
+  }
+  static void add_layer(const manifest::LayerShape& shape, v1::EstimateRequest& message) {
+    v1::ExpertLayer* layer = message.add_layers();
+    layer->set_n_experts(shape.n_experts);
+    layer->set_gate_type(static_cast<std::uint32_t>(shape.types.gate));
+    layer->set_up_type(static_cast<std::uint32_t>(shape.types.up));
+    layer->set_down_type(static_cast<std::uint32_t>(shape.types.down));
+    layer->set_ff(shape.ff);
+  }
   std::uint64_t open() {
     v1::OpenSessionReply reply;
     const grpc::Status status = call("OpenSession", test::open_request(model_), reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply.session();
+  }
+  void expect_lawful_is_taken() {
+    v1::EstimateReply reply;
+    const grpc::Status estimated = call("Estimate", *lawful(*v1::EstimateRequest::descriptor()), reply);
+    EXPECT_TRUE(estimated.ok()) << estimated.error_message();
+    v1::AssignProgress progress;
+    const grpc::Status assigned = call("Assign", *lawful(*v1::AssignRequest::descriptor()), progress);
+    EXPECT_NE(assigned.error_message().find("without a reservation"), std::string::npos) << assigned.error_message();
   }
   void expect_the_node_answers_on() {
     v1::DescribeReply reply;
@@ -261,10 +328,6 @@ class PeerClassOfCalls : public ::testing::Test {
   std::unique_ptr<ControlServer> control_;
   std::shared_ptr<grpc::Channel> channel_;
 };
-
-std::unique_ptr<Message> new_message(const google::protobuf::Descriptor* type) {
-  return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()->GetPrototype(type)->New());
-}
 
 // A file that nobody has a reason to open, and whether somebody did: any process, by any name for it.
 class Decoy {
@@ -287,54 +350,6 @@ class Decoy {
   const int watch_;
 };
 
-// One value, the n-th of those that break others' arithmetic; false: there are no more for this type of field.
-bool set_value(Message& message, const FieldDescriptor* field, std::size_t nth, bool add, const std::string& path) {
-  constexpr std::uint64_t kNumbers[] = {0, 1, 7, 1ULL << 31, (1ULL << 32) - 1, 1ULL << 32, 1ULL << 63, ~0ULL};
-  const google::protobuf::Reflection& access = *message.GetReflection();
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_UINT64:
-      if (nth >= std::size(kNumbers)) return false;
-      if (add)
-        access.AddUInt64(&message, field, kNumbers[nth]);
-      else
-        access.SetUInt64(&message, field, kNumbers[nth]);
-      return true;
-    case FieldDescriptor::CPPTYPE_UINT32:
-      if (nth >= std::size(kNumbers)) return false;
-      if (add)
-        access.AddUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
-      else
-        access.SetUInt32(&message, field, static_cast<std::uint32_t>(kNumbers[nth]));
-      return true;
-    case FieldDescriptor::CPPTYPE_BOOL:
-      if (nth >= 2) return false;
-      if (add)
-        access.AddBool(&message, field, nth == 1);
-      else
-        access.SetBool(&message, field, nth == 1);
-      return true;
-    case FieldDescriptor::CPPTYPE_STRING: {
-      const std::string texts[] = {"", std::string(1, '\0'), path, "../.." + path, std::string(1 << 16, 'x')};
-      if (nth >= std::size(texts)) return false;
-      if (add)
-        access.AddString(&message, field, texts[nth]);
-      else
-        access.SetString(&message, field, texts[nth]);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      if (nth >= 1) return false;
-      if (add)
-        (void)access.AddMessage(&message, field);
-      else
-        (void)access.MutableMessage(&message, field);  // present and empty
-      return true;
-    default:
-      ADD_FAILURE() << field->full_name() << " is of a type that this test does not know: give it values";
-      return false;
-  }
-}
-
 TEST(PeerClass, P02_IdsAreRandomNotAddressesNorCounted) {
   TinyModel model;
   NodeParts node(model, test::NodeSettings{});
@@ -356,32 +371,22 @@ TEST(PeerClass, P02_IdsAreRandomNotAddressesNorCounted) {
 TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswersOn) {
   const google::protobuf::ServiceDescriptor* service = v1::DescribeRequest::descriptor()->file()->service(0);
   const Decoy decoy;
+  expect_lawful_is_taken();
   int n_calls = 0;
   for (int m = 0; m < service->method_count(); ++m) {
     const google::protobuf::MethodDescriptor* method = service->method(m);
     // Status is a stream without end and has one number; Drain ends the node and has none.
     if (method->name() == "Status" || method->name() == "Drain") continue;
     const google::protobuf::Descriptor* type = method->input_type();
-    for (int f = 0; f < type->field_count(); ++f) {
-      const FieldDescriptor* field = type->field(f);
+    for (const FieldPath& field : fields_of(*type)) {
       bool more = true;
       for (std::size_t nth = 0; more; ++nth) {
-        const std::unique_ptr<Message> request = new_message(type), reply = new_message(method->output_type());
-        if (const FieldDescriptor* session = type->FindFieldByName("session")) {
-          const std::uint64_t id = node_.sessions().all().empty() ? open() : node_.sessions().all().front()->id();
-          request->GetReflection()->SetUInt64(request.get(), session, id);
-        }
-        if (auto* open_request = dynamic_cast<v1::OpenSessionRequest*>(request.get())) {
-          open_request->mutable_protocol()->set_min(wire::kProtocolMin);
-          open_request->mutable_protocol()->set_max(wire::kProtocolMax);
-          open_request->set_numerics_version(1);
-          open_request->set_manifest(model_.manifest_bytes);
-        }
-        more = set_value(*request, field, nth, field->is_repeated(), decoy.path());
+        const std::unique_ptr<Message> request = lawful(*type), reply = new_message(method->output_type());
+        more = set_value(*request, field, nth, decoy.path());
         const grpc::Status status = call(method->name(), *request, *reply);
-        EXPECT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE)
-            << method->name() << "." << field->name() << " " << nth;
-        EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << method->name() << "." << field->name();
+        const std::string which = fmt::format("{}.{} {}", method->name(), dotted(field), nth);
+        EXPECT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE) << which;
+        EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << which;
         ++n_calls;
         while (node_.sessions().all().size() > 8)
           node_.sessions().all().front()->end(Error(ErrorCode::kPeerGone, "room for the next"));
@@ -390,7 +395,7 @@ TEST_F(PeerClassOfCalls, P03_EveryFieldOfEveryCallAbsentEmptyOrHuge_TheNodeAnswe
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_GT(n_calls, 100);
+  EXPECT_GT(n_calls, 200);
   EXPECT_FALSE(decoy.was_opened()) << "a path from the wire was opened";
   (void)read_file(decoy.path());
   EXPECT_TRUE(decoy.was_opened()) << "opening it is seen";

@@ -19,6 +19,8 @@ using test::Stage;
 
 const auto* const kOwnNetwork = test::own_network();
 
+constexpr const char* kNoMemory = "bytes: Cannot allocate memory; it is tried again";
+
 class FaultMatrix : public testing::TestWithParam<Cell> {
  protected:
   void SetUp() override {
@@ -46,7 +48,9 @@ class FaultMatrix : public testing::TestWithParam<Cell> {
       return true;
     });
     // Whatever throws below: the other thread does not wait on for its frame.
-    const std::shared_ptr<Relay> dropped(&stage.relay(), [](Relay* relay) { relay->drop_point(); });
+    const std::shared_ptr<Relay> dropped(&stage.relay(), [&](Relay* relay) {
+      if (struck.valid()) relay->drop_point();
+    });
     // In weights: the node is lost, comes back and wants its slabs again. Elsewhere one run is enough, but on a machine
     // so busy that a late node is left out for a while. A node that is lost while it is loaded ends nothing.
     if (GetParam().phase == Phase::kWeights) stage.lose_node();
@@ -56,9 +60,18 @@ class FaultMatrix : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(struck.get()) << "the frame at which the fault was to come never came";
   }
 
-  // A fault of the link is none of the node's: once it is over, the node takes part again.
+  // A fault of the link is none of the node's, and what its copy or its memory lacks it gets: once the fault is over,
+  // the node takes part again.
   static bool comes_back(FaultKind fault) {
-    return fault == FaultKind::kLinkUpAgain || fault == FaultKind::kCorruptFrame || fault == FaultKind::kTruncatedFrame;
+    return fault == FaultKind::kLinkUpAgain || fault == FaultKind::kCorruptFrame ||
+           fault == FaultKind::kTruncatedFrame || fault == FaultKind::kWrongHash || fault == FaultKind::kOutOfMemory;
+  }
+  // The node finds no memory for its share, says so, and the coordinator with it; within the cell's deadline.
+  void expect_refusal(Stage& stage) {
+    auto starved = std::async(std::launch::async, [&] { return stage.starve(); });
+    const std::shared_ptr<Relay> dropped(&stage.relay(), [](Relay* relay) { relay->drop_point(); });
+    while (!stage.has_told(kNoMemory) && !HasFailure()) expect_right(stage.generate());
+    EXPECT_TRUE(starved.get());
   }
   // Waits for it, within the cell's deadline.
   void expect_node_is_back(Stage& stage) {
@@ -86,9 +99,11 @@ TEST_P(FaultMatrix, SameTokens) {
     else
       strike_during(stage);
     expect_right(stage.generate());
+    if (GetParam().fault == FaultKind::kOutOfMemory) expect_refusal(stage);
     stage.mend();
     expect_right(stage.generate());
     if (comes_back(GetParam().fault)) expect_node_is_back(stage);
+    stage.expect_fault_was_met();
   }
   EXPECT_THAT(test::children(), testing::IsEmpty());
   EXPECT_THAT(test::left_by(::getpid(), before, test::kCleanUp), testing::IsEmpty());

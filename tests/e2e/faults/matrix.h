@@ -22,9 +22,9 @@ enum class FaultKind : std::uint8_t {
   kCorruptFrame,    // one bit on the wire is the other one
   kTruncatedFrame,  // a frame without its end, and the end of the connection
   kWrongVersion,    // a frame of a version that does not exist
-  kWrongHash,       // the node's own copy of the model has other bytes than the manifest says
+  kWrongHash,       // the node is lost, and its copy of the model has other bytes than the manifest says
   kSlowDisk,        // the node is killed, and the file behind the backstop comes at a megabyte a second
-  kOutOfMemory,     // the node gets no byte more from its system
+  kOutOfMemory,     // the node is lost, and when it is to set memory aside again its system has none
   kFullDisk,        // of the coordinator: where its trace and its caches lie
 };
 inline constexpr std::array kAllFaults = {

@@ -3,6 +3,9 @@
 //
 //   terrace-soak --runs N [--seed S] [--only I]    exit 0: every run gave its tokens and nothing is left; --only: run I
 //
+// A fault may be drawn for a frame that its run does not come to. Where it came in less than a third of the runs, they
+// show too little, and that is a failure too; of a single run it is not.
+//
 // A run is drawn from the seed and its number alone, so that `--seed S --only I` is that run again (what earlier runs
 // left in the nodes aside).
 #include <fmt/core.h>
@@ -260,8 +263,10 @@ int soak(const SoakOptions& options) {
     fmt::print("run {} (terrace-soak --seed {} --only {}): {}\n{}\n", run, options.seed, run, draw.describe(), wrong);
   }
   const std::string left = all.end();
-  fmt::print("{}seed {}: {} runs, {} with a fault, {} failed\n", left, options.seed, done, all.n_struck(), failed);
-  return failed == 0 && left.empty() ? 0 : 1;
+  const bool too_few = !options.only && (done == 0 || 3 * all.n_struck() < done);
+  fmt::print("{}seed {}: {} runs, {} with a fault, {} failed{}\n", left, options.seed, done, all.n_struck(), failed,
+             too_few ? "; they show too little: a third is to have one" : "");
+  return failed == 0 && left.empty() && !too_few ? 0 : 1;
 }
 
 }  // namespace

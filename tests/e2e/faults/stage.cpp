@@ -78,6 +78,10 @@ void Stage::load() {
   options.security = security_;
   options.nodes = {relay_->address()};
   options.share = "host=0-1," + relay_->address() + "=2-7";
+  options.log = Logger::to_function(LogLevel::kWarn, [this](LogLevel, std::string_view line) {
+    const std::lock_guard lock(told_mutex_);
+    told_.append(line).append("\n");
+  });
   Environment environment({{"XDG_CACHE_HOME", cache_dir().string()}});
   if (small_disk_) {
     options.trace = small_disk_->path() / "trace.json";
@@ -92,7 +96,6 @@ Stage::~Stage() {
   if (node_ == nullptr || !node_->process().running()) return;
   node_->kill(SIGCONT);
   if (machine_) machine_->set_link(true);
-  if (cell_.fault == FaultKind::kOutOfMemory) return;  // how it ends without memory is its own affair
   expect_node_is_clean();
   node_->stop();
 }
@@ -126,10 +129,32 @@ void Stage::lose_node() {
   relay_->cut();
 }
 
+// The last thing before a session reserves memory is the weights lane.
+void Stage::lose_node_until_its_last_lane(bool held) {
+  relay_->set_mute(true);
+  lose_node();
+  if (held) {
+    relay_->go(Relay::Deed::kPass);
+    EXPECT_TRUE(eventually([this] { return relay_->gone(); }));
+  }
+  relay_->hold_at({Relay::Way::kToNode, wire::FrameType::kHello, wire::Lane::kWeights});
+  relay_->set_mute(false);
+}
+
+bool Stage::starve() {
+  if (!relay_->wait_held()) return false;
+  node_->process().refuse_memory();
+  relay_->go(Relay::Deed::kPass);
+  return true;
+}
+
 void Stage::strike(bool held) {
   Relay::Deed deed = Relay::Deed::kPass;
+  // While it is loaded, by another thread, nothing was sent before.
+  if (cell_.phase != Phase::kLoad) weights_sent_before_ = counters_of_the_node().weight_bytes_sent;
   switch (cell_.fault) {
     case FaultKind::kSlowDisk:
+      disk_bytes_before_ = slow_disk_->bytes_read();
       slow_disk_->forget_cache();
       [[fallthrough]];
     case FaultKind::kKilled:
@@ -157,8 +182,9 @@ void Stage::strike(bool held) {
       if (cell_.phase != Phase::kWeights && cell_.phase != Phase::kLoad) lose_node();
       break;
     case FaultKind::kOutOfMemory:
-      node_->process().limit_memory(0);
-      break;
+      // What it holds it keeps: it has to ask for memory again.
+      lose_node_until_its_last_lane(held);
+      return;
     case FaultKind::kFullDisk:
       small_disk_->fill();
       break;
@@ -169,14 +195,43 @@ void Stage::strike(bool held) {
     relay_->slip_in(deed);
 }
 
-std::uint64_t Stage::pairs_of_the_node() const {
+legs::LegCounters Stage::counters_of_the_node() const {
   for (const legs::LegReport& leg : engine_->board().report())
-    if (leg.name == relay_->address()) return leg.counters.pairs - leg.counters.hedged_pairs;
-  return 0;
+    if (leg.name == relay_->address()) return leg.counters;
+  return {};
+}
+
+std::uint64_t Stage::pairs_of_the_node() const {
+  const legs::LegCounters counters = counters_of_the_node();
+  return counters.pairs - counters.hedged_pairs;
+}
+
+bool Stage::has_told(const std::string& words) const {
+  const std::lock_guard lock(told_mutex_);
+  return told_.find(words) != std::string::npos;
 }
 
 void Stage::mend() {
   if (cell_.fault == FaultKind::kLinkUpAgain) machine_->set_link(true);
+  if (cell_.fault == FaultKind::kOutOfMemory) node_->process().allow_memory();
+}
+
+void Stage::expect_fault_was_met() {
+  switch (cell_.fault) {
+    case FaultKind::kWrongHash:
+      EXPECT_GT(counters_of_the_node().weight_bytes_sent, weights_sent_before_) << "nobody refused the copy";
+      break;
+    case FaultKind::kSlowDisk:
+      EXPECT_GT(slow_disk_->bytes_read(), disk_bytes_before_) << "the file was not read";
+      break;
+    case FaultKind::kFullDisk: {
+      const Status ended = engine_->end_trace();
+      EXPECT_THAT(ended.ok() ? "the trace fitted" : ended.error().text(), testing::HasSubstr("is the disk full?"));
+      break;
+    }
+    default:
+      break;
+  }
 }
 
 Deadline::Deadline(std::string what)

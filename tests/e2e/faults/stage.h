@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -40,11 +41,19 @@ class Stage {
 
   // The fault of the cell, now, by any thread. `held`: a frame is held at the relay, and has to go on.
   void strike(bool held);
-  // What mends itself in the cell's fault: the link is up again.
+  // The other half of a node out of memory: waits until it is about to set memory for its share aside, and from then on
+  // its system gives it none. False: it never came so far.
+  bool starve();
+  // What mends itself in the cell's fault: the link is up again, the node gets memory again.
   void mend();
 
   // Pairs that the node itself has computed so far.
   std::uint64_t pairs_of_the_node() const;
+  // Whether the coordinator has said so of the node.
+  bool has_told(const std::string& words) const;
+  // The test fails where the run did not meet the cell's fault, but only what else happened then: a copy that was not
+  // read, a file that was read nowhere or from memory, a disk that had room. Once no run follows.
+  void expect_fault_was_met();
 
   Relay& relay() { return *relay_; }
   // Every connection with the node ends, as when it was killed; it lives, and is to be taken back.
@@ -53,7 +62,9 @@ class Stage {
  private:
   void start_node();
   void change_the_nodes_copy();
+  void lose_node_until_its_last_lane(bool held);
   void expect_node_is_clean() const;
+  legs::LegCounters counters_of_the_node() const;
 
   const Cell cell_;
   const TempDir dir_;
@@ -65,7 +76,11 @@ class Stage {
   std::unique_ptr<NodeProcess> node_;
   Held node_held_;  // by the node before it had a coordinator
   std::unique_ptr<Relay> relay_;
+  mutable std::mutex told_mutex_;
+  std::string told_;  // lines of the coordinator about the node
   std::unique_ptr<app::Engine> engine_;
+  // When the fault came.
+  std::uint64_t weights_sent_before_ = 0, disk_bytes_before_ = 0;
 };
 
 // Ends the process with a sentence when it lives for longer than any cell takes: a hang names its cell.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "tests/unit/common/temp_dir.h"
 
@@ -37,9 +38,12 @@ class SlowDisk {
   std::filesystem::path path() const { return dir_ / "disk"; }
   // What was read before is forgotten: the next read is the device's.
   void forget_cache() const;
+  // By the device so far.
+  std::uint64_t bytes_read() const;
 
  private:
   TempDir dir_;
+  std::string device_;           // "MAJOR:MINOR"
   std::filesystem::path group_;  // the control group in which reads are slow
 };
 

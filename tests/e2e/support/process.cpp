@@ -22,6 +22,15 @@ int open_or_throw(const std::filesystem::path& path, int flags) {
   return fd;
 }
 
+// The soft limit of the address space alone: whoever lowered it may raise it again.
+void set_memory_limit(pid_t pid, bool is_none) {
+  rlimit limit{};
+  bool done = ::prlimit(pid, RLIMIT_AS, nullptr, &limit) == 0;
+  limit.rlim_cur = is_none ? limit.rlim_max : 0;
+  done = done && ::prlimit(pid, RLIMIT_AS, &limit, nullptr) == 0;
+  if (!done) throw std::runtime_error("no limit of memory was set");
+}
+
 }  // namespace
 
 std::filesystem::path cache_dir() {
@@ -69,11 +78,9 @@ void Process::kill(int signal) {
   if (running()) ::kill(pid_, signal);
 }
 
-void Process::limit_memory(std::uint64_t more_bytes) {
-  const std::uint64_t most = memory("VmSize") + more_bytes;
-  const rlimit limit{most, most};
-  if (::prlimit(pid_, RLIMIT_AS, &limit, nullptr) != 0) throw std::runtime_error("no limit of memory was set");
-}
+void Process::refuse_memory() { set_memory_limit(pid_, false); }
+
+void Process::allow_memory() { set_memory_limit(pid_, true); }
 
 Outcome Process::wait(std::chrono::milliseconds timeout) {
   eventually([this] { return !running(); }, timeout);

@@ -43,8 +43,10 @@ class Process {
   bool running();
   // Nothing when it has ended already.
   void kill(int signal);
-  // Its address space grows no further than by so much: from here on it meets the end of memory.
-  void limit_memory(std::uint64_t more_bytes);
+  // Its address space no longer grows, nor is what it gives back given again: it meets the end of memory at the first
+  // mapping that it asks for, until it is allowed more.
+  void refuse_memory();
+  void allow_memory();
   // Waits until it has ended, or the time is over.
   Outcome wait(std::chrono::milliseconds timeout = kPatience);
   // What it has written so far.
