@@ -14,7 +14,6 @@
 #include <set>
 
 #include "common/transport/loopback/loopback.h"
-#include "common/wire/versions.h"
 #include "terrace/v1/node.grpc.pb.h"
 #include "tests/hostile/support/message_values.h"
 #include "tests/unit/common/temp_dir.h"
