@@ -42,7 +42,8 @@ struct HostAndCard {
         .owners = all,
         .controls = {},
         .memory = {},
-        .heirs = {}};
+        .heirs = {},
+        .stated = {}};
     ModelOptions options;
     if (ram) options.ram = Bytes{*ram};
     return host_input(file, options, placement, 1);
