@@ -115,6 +115,7 @@ struct Engine::Parts {
   std::shared_ptr<security::Credentials> credentials;  // of the links to nodes; null: none
   std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
+  std::chrono::milliseconds load_timeout{};
   std::vector<std::uint64_t> link_rates;  // [nodes] that their last sessions measured; 0: none
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
@@ -144,7 +145,9 @@ struct Engine::Parts {
   std::shared_ptr<legs::Leg> as_dispatched(std::shared_ptr<legs::Leg> leg, std::size_t place);
   std::shared_ptr<const legs::Epoch> first_epoch(const legs::OwnerTable& planned);
   Status start_supervisor(const legs::OwnerTable& planned, const legs::Epoch& first);
-  RejoiningNodes rejoining() const { return {credentials, *transport, *session_model, session_options, cpus}; }
+  RejoiningNodes rejoining() const {
+    return {credentials, *transport, *session_model, session_options, cpus, load_timeout};
+  }
   Result<std::unique_ptr<legs::NodeSession>> open_node(std::unique_ptr<legs::NodeControl> control,
                                                        const legs::OwnerTable& owners, std::size_t leg);
 };
@@ -274,6 +277,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
   const std::size_t n = placement.controls.size();
   TERRACE_ASSIGN_OR_RETURN(transport, open_link(options.link));
   TERRACE_ASSIGN_OR_RETURN(session_options, app::session_options(options, coordinator_name(), cpus.waiting));
+  load_timeout = std::chrono::ceil<std::chrono::milliseconds>(options.load_timeout);
   session_options.decode = std::make_shared<transport::DecodeActivity>();
   session_options.parallel = pool.get();
   session_options.background = choose_background(cpus);

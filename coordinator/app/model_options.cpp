@@ -84,6 +84,10 @@ void add_model_options(OptionTable& table, ModelOptions* options) {
            "connections to each node for prompts, and as many for weights; more where one does not fill the link")
       .range(1, wire::kMostSockets);
   table
+      .add("load-timeout", &options->load_timeout,
+           "a node that takes its share and tells nothing of it for so long is given up, as one that is lost")
+      .range(1e9L, 3600e9L);  // a second to an hour
+  table
       .add("audit", &options->audit,
            "share of the nodes' work that is computed here too and compared: 1 all of it, before use; 0 none")
       .range(0, 1)

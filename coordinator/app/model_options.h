@@ -1,6 +1,7 @@
 // The options of every command that runs a model (README.md, using it).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -32,7 +33,9 @@ struct ModelOptions {
   security::SecurityOptions security;
   transport::LinkOptions link;
   std::uint32_t sockets = 1;  // connections to each node for prompts, and as many for weights
-  std::optional<Bytes> ram;   // empty: what is available
+  // A node that takes its share and tells nothing of it for so long is given up: ControlTimeouts::progress.
+  std::chrono::nanoseconds load_timeout{std::chrono::seconds(60)};
+  std::optional<Bytes> ram;  // empty: what is available
   kernels::CardRequest card;
   std::optional<std::uint32_t> threads;  // these two: CpuRequest
   std::optional<std::string> cpu_list;

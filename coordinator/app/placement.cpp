@@ -204,9 +204,11 @@ Result<Placement> make_placement(const gguf::File& file, const ModelOptions& opt
   if (!placement.nodes.empty()) {
     TERRACE_ASSIGN_OR_RETURN(placement.credentials, load_credentials(options.security, options.log));
   }
+  legs::ControlTimeouts timeouts;
+  timeouts.progress = std::chrono::ceil<std::chrono::milliseconds>(options.load_timeout);
   for (const std::string& node : placement.nodes) {
     TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> control,
-                             legs::make_grpc_node_control(node, {}, placement.credentials));
+                             legs::make_grpc_node_control(node, timeouts, placement.credentials));
     placement.controls.push_back(std::move(control));
   }
   const manifest::Manifest model = manifest::outline(placement.experts);

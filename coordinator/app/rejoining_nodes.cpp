@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kRejoinCall{5'000};
 Result<std::unique_ptr<legs::NodeControl>> RejoiningNodes::control(const std::string& node) const {
   legs::ControlTimeouts timeouts;
   timeouts.call = kRejoinCall;
+  timeouts.progress = load_timeout;
   return legs::make_grpc_node_control(node, timeouts, credentials);
 }
 

@@ -2,6 +2,7 @@
 // lives takes experts of another's. Both off the step's CPU, by calls that give a silent node up soon.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
@@ -24,6 +25,7 @@ struct RejoiningNodes {
   const legs::SessionModel& model;
   const legs::NodeSessionOptions& options;  // of the first sessions
   const CpuChoice& cpus;
+  const std::chrono::milliseconds load_timeout;  // ModelOptions::load_timeout
 
   // A session with the node of this leg, which has its share. link_rate: NodeSessionOptions::link_rate. Where it fails,
   // `wrong` says whether the node was found to compute wrong.

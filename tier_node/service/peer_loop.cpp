@@ -214,13 +214,25 @@ void PeerLoop::fail(Peer& peer, const Error& error) {
 
 void PeerLoop::on_closed(Peer& peer) {
   cancel_works(peer);
+  const bool without_goodbye = peer.state() == Peer::State::kOpen;
   peer.closed();
   const Error& why = peer.cut_off_reason() ? *peer.cut_off_reason() : peer.connection().close_reason();
-  if (why.code() == ErrorCode::kPeerGone) return end_if_abandoned(peer, false);
+  if (why.code() == ErrorCode::kPeerGone) {
+    if (without_goodbye) end_wait_for_slabs(peer, why);
+    return end_if_abandoned(peer, false);
+  }
   // The stream holds no frames, or nobody reads it: nothing can be answered on it, and the session is at its end as
   // with any bad frame.
   log_end(peer, why);
   if (const SessionRef& session = peer.session(); session && !stopping_) session->end(why);
+}
+
+// What was on its way is lost, and nothing says which slabs that were: an Assign that waits for slabs would wait until
+// whoever called it gives it up.
+void PeerLoop::end_wait_for_slabs(const Peer& peer, const Error& why) {
+  if (!peer.session() || peer.lane() != wire::Lane::kWeights) return;
+  const AssignmentRef waits = peer.session()->pending_assign();
+  if (waits && waits->wants_slabs()) peer.session()->abandon_assign(waits, why.in("a weights connection ended"));
 }
 
 // Without a connection a session cannot be used, and a coordinator that comes back opens a new one (docs/wire.md 5). So

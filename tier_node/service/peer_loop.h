@@ -117,6 +117,7 @@ class PeerLoop : private PieceOwner {
   void log_end(const Peer& peer, const Error& why);
   void fail(Peer& peer, const Error& error);
   void on_closed(Peer& peer);
+  void end_wait_for_slabs(const Peer& peer, const Error& why);
   void end_if_abandoned(const Peer& peer, bool goodbye);
 
   void on_frame(Peer& peer, std::span<const std::byte> bytes);

@@ -69,6 +69,10 @@ AssignProgress Assignment::wait(std::chrono::milliseconds timeout) {
   return told;
 }
 
+bool Assignment::wants_slabs() const {
+  return !complete() && std::ranges::any_of(slots_, [](const Slot& slot) { return slot.wanted.load(); });
+}
+
 bool Assignment::finished() const {
   const std::lock_guard lock(mutex_);
   return finished_;

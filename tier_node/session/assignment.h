@@ -61,6 +61,8 @@ class Assignment {
   void want_missing();  // all at once, so that the first answer lists them together
   // The thread that filled it.
   void slab_ready(Slot& slot, arena::SlabRef slab);
+  // Any thread: the coordinator was asked for slabs, and not all are there.
+  bool wants_slabs() const;
   // Ends the wait. Without an error: the epoch is live.
   void finish(std::optional<Error> failed);
 

@@ -27,6 +27,7 @@ app::ModelOptions options_of(const std::filesystem::path& model) {
   app::ModelOptions options = gate_options(model);
   options.batch = kBatch;
   options.threads = 1;
+  options.load_timeout = std::chrono::seconds(10);
   return options;
 }
 

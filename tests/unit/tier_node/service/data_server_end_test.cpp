@@ -55,6 +55,32 @@ TEST_F(DataServerTest, SlabsOverTheWeightsLane_BatchEqualsTheFiles) {
   EXPECT_EQ(collect(client, batch, *session, sequence), batch.expected(model_));
 }
 
+// What was on its way is lost, and the coordinator reads nothing but answers to Assign meanwhile.
+TEST_F(DataServerTest, WeightsConnectionEndsWhileSlabsAreWanted_AssignEndsAndTheSessionGoesOn) {
+  NodeSettings settings;
+  settings.own_model = false;
+  NodeParts node(model_, settings);
+  node.serve();
+  const SessionRef session = node.open();
+  must(node.sessions().reserve(*session, {model_.all_slab_bytes(), 0, 0}, test::kGoOn));
+  LaneClient client = node.connect(*session, wire::Lane::kBulk);
+  client.greet();
+  AssignmentRef assignment;
+  {
+    LaneClient weights = node.connect(*session, wire::Lane::kWeights);
+    weights.greet();
+    assignment = must(session->begin_assign(1, model_.everything()));
+    node.loader().start(session, assignment);
+    ASSERT_FALSE(assignment->wait(std::chrono::seconds(20)).wanted.empty());
+  }
+  const AssignProgress progress = assignment->wait(std::chrono::seconds(20));
+  ASSERT_TRUE(progress.failed);
+  EXPECT_EQ(progress.failed->code(), ErrorCode::kPeerGone);
+  EXPECT_THAT(progress.failed->text(), HasSubstr("a weights connection ended"));
+  EXPECT_EQ(session->pending_assign(), nullptr) << "a further Assign may come";
+  EXPECT_FALSE(session->ended());
+}
+
 TEST_F(DataServerTest, SessionClosedByWish_GoodbyeWithoutError) {
   NodeParts node(model_);
   node.serve();
