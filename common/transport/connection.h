@@ -44,10 +44,13 @@ struct TransportStats {
   std::uint64_t bytes_copied = 0;
 };
 
-// What the peer has confirmed, and for how long anything was on its way to it: cumulative.
+// What the peer has confirmed, and for how long anything was on its way to it: cumulative. What held it up, of late.
 struct SentProgress {
   std::uint64_t confirmed_bytes = 0;
   std::chrono::microseconds busy{0};
+  std::chrono::microseconds receiver_limited{0};  // of `busy`: the peer's window was full
+  std::uint64_t delivery_rate = 0;                // bytes a second, of the last round trips; 0: not known
+  bool sender_limited = false;                    // that rate is low since this side had nothing to send
 };
 
 // A frame of which the peer has sent some bytes and not yet all.
