@@ -60,6 +60,10 @@ struct UnfinishedFrame {
   std::uint64_t frame_bytes = 0;  // of the whole frame; 0 until its header is here
 };
 
+// How much of it has come, for a sentence: "2500 bytes", "2500 of 9000 bytes", "not all 9000 bytes" (where that is not
+// known).
+std::string how_much(const UnfinishedFrame& frame);
+
 struct LinkKey;  // common/transport/sealed/link_key.h
 
 // What protects a connection's frames, and who the other end has proven to be (common/transport/sealed). Transports

@@ -24,7 +24,7 @@ constexpr int kMostRounds = 16;
 
 // What a silent node left: told apart from one that fell silent between frames.
 std::string unfinished(const transport::UnfinishedFrame& frame) {
-  return frame.bytes == 0 ? "" : fmt::format(", {} bytes of a frame have come", frame.bytes);
+  return frame.bytes == 0 ? "" : fmt::format(", {} of a frame have come", how_much(frame));
 }
 
 }  // namespace
