@@ -293,7 +293,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
       if (started.ok())
         threads.push_back(std::move(*started));
       else
-        opened[i].emplace(started.error());
+        opened[i].emplace(started.error().in(placement.owners.leg_name(i + 1)));
     }
     if (n > 0) open(n - 1);
     for (std::thread& thread : threads) thread.join();

@@ -197,7 +197,9 @@ Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
   bytes.slabs = slab_bytes(model_.manifest, share);
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
-  TERRACE_ASSIGN_OR_RETURN(lease_thread_, start_thread("terrace-lease", [this] { keep_lease(); }));
+  auto started = start_thread("terrace-lease", [this] { keep_lease(); });
+  if (!started.ok()) return started.error().in(control_->address());
+  lease_thread_ = std::move(*started);
   return {};
 }
 
