@@ -63,7 +63,7 @@ struct NodeSessionOptions {
   std::chrono::microseconds busy_poll{0};  // of the latency lane
   Parallel* parallel = nullptr;            // NodeLegOptions::parallel: the step's
   Background background{};                 // of the threads that send slabs
-  // Bytes a second that the session before with the node measured its link to take; 0: none did.
+  // Bytes a second that the session before with the node had measured its link to take when it had its share; 0: none.
   std::uint64_t link_rate = 0;
   bool beside_steps = false;  // while the share is sent streams go on: it is no more than movement_share()
 };
