@@ -113,7 +113,11 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   if (failed_) return *failed_;
   TERRACE_CHECK(has_credit(builder.bytes()), "a frame was sent without credit");
   auto ticket = connection_->send(builder.finish());
-  if (!ticket.ok()) return named(link_failure(ticket.error()));
+  if (!ticket.ok()) {
+    // No failure, and no text is made for it: a batch that waits is tried again at each poll, on the step's thread.
+    if (ticket.error().code() == ErrorCode::kBusy) return ticket.error();
+    return named(link_failure(ticket.error()));
+  }
   ++next_sequence_;
   ++n_unsent_;
   credit_frames_ -= 1;
