@@ -122,7 +122,8 @@ class Connection {
   virtual void set_pace(std::uint64_t bytes_per_second) { (void)bytes_per_second; }
   // None: the transport does not know, or the link has ended.
   virtual std::optional<SentProgress> sent_progress() const { return std::nullopt; }
-  // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
+  // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent. Does not
+  // block, but over UCX, which takes a few of its steps (at most seconds) until it has let go of what it still sends.
   virtual void close() = 0;
   // Valid after kClosed.
   virtual const Error& close_reason() const = 0;
