@@ -24,7 +24,9 @@ class Guard {
 
   bool operator()(int depth, nlohmann::detail::parse_event_t event, Json& parsed) {
     using Event = nlohmann::detail::parse_event_t;
-    if (++n_values_ > bounds_.values) throw OutOfBounds{fmt::format("has more than {} values", bounds_.values)};
+    const bool begins = event == Event::value || event == Event::object_start || event == Event::array_start;
+    if (begins && ++n_values_ > bounds_.values)
+      throw OutOfBounds{fmt::format("has more than {} values", bounds_.values)};
     if (event == Event::object_start || event == Event::array_start) {
       if (static_cast<std::size_t>(depth) >= bounds_.depth)
         throw OutOfBounds{fmt::format("is nested deeper than {} levels", bounds_.depth)};

@@ -44,10 +44,13 @@ struct TransportStats {
   std::uint64_t bytes_copied = 0;
 };
 
-// What the peer has confirmed, and for how long anything was on its way to it: cumulative.
+// What the peer has confirmed, and for how long anything was on its way to it: cumulative. What held it up, of late.
 struct SentProgress {
   std::uint64_t confirmed_bytes = 0;
   std::chrono::microseconds busy{0};
+  std::chrono::microseconds receiver_limited{0};  // of `busy`: the peer's window was full
+  std::uint64_t delivery_rate = 0;                // bytes a second, of the last round trips; 0: not known
+  bool sender_limited = false;                    // that rate is low since this side had nothing to send
 };
 
 // A frame of which the peer has sent some bytes and not yet all.
@@ -56,6 +59,10 @@ struct UnfinishedFrame {
   std::uint64_t bytes = 0;   // that have come, or, unknown, all it has; 0: no frame is unfinished
   std::uint64_t frame_bytes = 0;  // of the whole frame; 0 until its header is here
 };
+
+// How much of it has come, for a sentence: "2500 bytes", "2500 of 9000 bytes", "not all 9000 bytes" (where that is not
+// known).
+std::string how_much(const UnfinishedFrame& frame);
 
 struct LinkKey;  // common/transport/sealed/link_key.h
 
@@ -115,7 +122,8 @@ class Connection {
   virtual void set_pace(std::uint64_t bytes_per_second) { (void)bytes_per_second; }
   // None: the transport does not know, or the link has ended.
   virtual std::optional<SentProgress> sent_progress() const { return std::nullopt; }
-  // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent.
+  // Refuses new sends, gives up open ones and the link; kSent and kClosed come through poll(). Idempotent. Does not
+  // block, but over UCX, which takes a few of its steps (at most seconds) until it has let go of what it still sends.
   virtual void close() = 0;
   // Valid after kClosed.
   virtual const Error& close_reason() const = 0;

@@ -1,5 +1,6 @@
-// What a connection over another connection passes on: all of it. A decorator overrides what it is made for, and what
-// Connection gets later is passed on here, in one place.
+// What a connection over another connection passes on: all of it. A decorator overrides what it is made for. What
+// Connection gets later has to be passed on here, in one place: the compiler tells of what has no default, and nothing
+// tells of what has one, so it goes into forwarding_connection_test.cpp too.
 #pragma once
 
 #include <cstdint>

@@ -16,4 +16,10 @@ Status check(const Options& options) {
   return {};
 }
 
+std::string how_much(const UnfinishedFrame& frame) {
+  if (frame.frame_bytes == 0) return fmt::format("{} bytes", frame.bytes);
+  if (frame.frame_bytes == frame.bytes) return fmt::format("not all {} bytes", frame.bytes);
+  return fmt::format("{} of {} bytes", frame.bytes, frame.frame_bytes);
+}
+
 }  // namespace terrace::transport

@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kLongestTrial{250};
 constexpr double kNews = 1.04;
 // Of a paced stretch's time, in which bytes have to be on their way: else it was the sender that had none.
 constexpr double kAllTheTime = 0.9;
+// And in which the peer's window was full: else it was the peer that took no more, not the link.
+constexpr double kHardlyEver = 0.1;
 
 double seconds(LinkRate::TimePoint::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -200,10 +202,13 @@ void Pacer::count_shortfall(bool short_of_pace, LinkRate::TimePoint now) {
 }
 
 bool Pacer::fell_short(const SentProgress& progress, LinkRate::TimePoint now) const {
+  if (progress.delivery_rate == 0 || progress.sender_limited) return false;
   const double time = seconds(now - stretch_->since);
+  const double least = kShort * static_cast<double>(pace_);
   const auto confirmed = static_cast<double>(progress.confirmed_bytes - stretch_->from.confirmed_bytes);
   return seconds(progress.busy - stretch_->from.busy) >= kAllTheTime * time &&
-         confirmed < kShort * static_cast<double>(pace_) * time;
+         seconds(progress.receiver_limited - stretch_->from.receiver_limited) < kHardlyEver * time &&
+         static_cast<double>(progress.delivery_rate) < least && confirmed < least * time;
 }
 
 std::uint64_t Pacer::rate_of(std::uint64_t bytes, std::chrono::microseconds busy, LinkRate::TimePoint now) const {

@@ -16,7 +16,9 @@
 // have since. A paced connection cannot show that its link takes more than its pace, but it can show that it takes
 // less: where in kShortStretches stretches one after the other, bytes were on their way all the time and fewer than
 // kShort of the pace were confirmed, the most that all connections and decode batches moved in one of them is the
-// measure from then on. It rises again as above.
+// measure from then on. It rises again as above. Nothing is lowered where it may have been an end that was slow: a
+// peer whose window was full, a sender that had nothing ready (bytes are on their way all the time also where it wakes
+// late and the round trip is longer), or a system that tells neither.
 #pragma once
 
 #include <array>

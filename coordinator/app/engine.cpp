@@ -116,7 +116,7 @@ struct Engine::Parts {
   std::shared_ptr<transport::Transport> transport;
   legs::NodeSessionOptions session_options;
   std::chrono::milliseconds load_timeout{};
-  std::vector<std::uint64_t> link_rates;  // [nodes] that their last sessions measured; 0: none
+  std::vector<std::uint64_t> link_rates;  // [nodes] measured when their last sessions had begun; 0: none
   // As they were opened, null: lost before it was ready; the supervisor has them afterwards.
   std::vector<std::shared_ptr<legs::NodeSession>> nodes;
   kernels::OpenedCards cards;                    // with --gpu
@@ -297,7 +297,7 @@ Status Engine::Parts::open_nodes(const ModelOptions& options, Placement& placeme
       if (started.ok())
         threads.push_back(std::move(*started));
       else
-        opened[i].emplace(started.error());
+        opened[i].emplace(started.error().in(placement.owners.leg_name(i + 1)));
     }
     if (n > 0) open(n - 1);
     for (std::thread& thread : threads) thread.join();
@@ -427,7 +427,6 @@ Status Engine::Parts::start_supervisor(const legs::OwnerTable& planned, const le
     try {
       TERRACE_ASSIGN_OR_RETURN(const std::shared_ptr<legs::NodeSession> session,
                                rejoining().open(leg, owners, link_rates[leg - 1], std::move(stop), wrong));
-      link_rates[leg - 1] = session->link_rate().measured();  // of the link that it is back over
       return legs::OpenedMember{session, as_dispatched({session, &session->leg()}, leg)};
     } catch (const std::exception& thrown) {  // no thread, no memory: later, perhaps
       return Error(ErrorCode::kOutOfMemory, fmt::format("{}: {}", owners.leg_name(leg), thrown.what()));

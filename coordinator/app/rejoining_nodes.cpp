@@ -35,7 +35,7 @@ Status RejoiningNodes::take_further(const legs::FurtherShare& share, std::stop_t
 }
 
 Result<std::shared_ptr<legs::NodeSession>> RejoiningNodes::open(std::size_t leg, const legs::OwnerTable& owners,
-                                                                std::uint64_t link_rate, std::stop_token stop,
+                                                                std::uint64_t& link_rate, std::stop_token stop,
                                                                 bool& wrong) const {
   const ThreadAffinity aside = enter_background({.cpus = cpus_beside_steps(cpus)});
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeControl> node, control(owners.leg_name(leg)));
@@ -46,6 +46,7 @@ Result<std::shared_ptr<legs::NodeSession>> RejoiningNodes::open(std::size_t leg,
   TERRACE_ASSIGN_OR_RETURN(std::unique_ptr<legs::NodeSession> opened,
                            legs::NodeSession::open(std::move(node), transport, model, again));
   const Status taken = opened->take_share(owners, leg, [](const legs::ShareProgress&) {});
+  link_rate = opened->link_rate().measured();  // of the link that it is back over
   wrong = opened->wrong();
   if (!taken.ok()) return taken.error();
   return std::shared_ptr<legs::NodeSession>(std::move(opened));

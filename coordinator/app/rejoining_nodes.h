@@ -27,10 +27,11 @@ struct RejoiningNodes {
   const CpuChoice& cpus;
   const std::chrono::milliseconds load_timeout;  // ModelOptions::load_timeout
 
-  // A session with the node of this leg, which has its share. link_rate: NodeSessionOptions::link_rate. Where it fails,
-  // `wrong` says whether the node was found to compute wrong.
+  // A session with the node of this leg, which has its share. link_rate: NodeSessionOptions::link_rate, and then what
+  // its link was measured to take meanwhile, also where the share did not arrive. Where it fails, `wrong` says whether
+  // the node was found to compute wrong.
   Result<std::shared_ptr<legs::NodeSession>> open(std::size_t leg, const legs::OwnerTable& owners,
-                                                  std::uint64_t link_rate, std::stop_token stop, bool& wrong) const;
+                                                  std::uint64_t& link_rate, std::stop_token stop, bool& wrong) const;
   // SupervisorHooks::take_further.
   Status take_further(const legs::FurtherShare& share, std::stop_token stop, std::uint64_t& bytes_sent,
                       bool& wrong) const;

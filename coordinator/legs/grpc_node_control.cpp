@@ -450,7 +450,9 @@ Status GrpcNodeControl::assign(std::uint64_t session, std::uint64_t epoch, std::
   }
   grpc::ClientContext context;
   const OpenCalls::Entry open(calls_, context);
-  TERRACE_ASSIGN_OR_RETURN(const auto guard, StandstillGuard::start(limit, [&context] { context.TryCancel(); }));
+  const auto started = StandstillGuard::start(limit, [&context] { context.TryCancel(); });
+  if (!started.ok()) return started.error().in(address_);
+  const auto& guard = *started;
   const auto with = stub();
   auto reader = with->Assign(&context, message);
   v1::AssignProgress answer;

@@ -24,7 +24,7 @@ constexpr int kMostRounds = 16;
 
 // What a silent node left: told apart from one that fell silent between frames.
 std::string unfinished(const transport::UnfinishedFrame& frame) {
-  return frame.bytes == 0 ? "" : fmt::format(", {} bytes of a frame have come", frame.bytes);
+  return frame.bytes == 0 ? "" : fmt::format(", {} of a frame have come", how_much(frame));
 }
 
 }  // namespace
@@ -113,7 +113,11 @@ Result<transport::SendTicket> Lane::send(wire::FrameBuilder& builder) {
   if (failed_) return *failed_;
   TERRACE_CHECK(has_credit(builder.bytes()), "a frame was sent without credit");
   auto ticket = connection_->send(builder.finish());
-  if (!ticket.ok()) return named(link_failure(ticket.error()));
+  if (!ticket.ok()) {
+    // No failure, and no text is made for it: a batch that waits is tried again at each poll, on the step's thread.
+    if (ticket.error().code() == ErrorCode::kBusy) return ticket.error();
+    return named(link_failure(ticket.error()));
+  }
   ++next_sequence_;
   ++n_unsent_;
   credit_frames_ -= 1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -36,6 +37,11 @@ double movement_share(std::uint64_t bytes, std::uint64_t bytes_per_second) {
   const double alone = static_cast<double>(bytes) / static_cast<double>(bytes_per_second);
   const double slack = std::chrono::duration<double>(kMovementSlack).count();
   return std::max(kMovementShare, alone / (alone + slack));
+}
+
+bool is_another_measure(std::uint64_t now, std::uint64_t then) {
+  const auto before = static_cast<double>(then);
+  return std::abs(static_cast<double>(now) - before) > kSameMeasure * before;
 }
 
 Status check_node(NodeControl& node_control, const std::string& link) {
@@ -191,7 +197,9 @@ Status NodeSession::reserve(std::span<const LayerExperts> share) {
   ReservationBytes bytes;
   bytes.slabs = slab_bytes(model_.manifest, share);
   TERRACE_ASSIGN_OR_RETURN(lease_ms_, control_->reserve(opened_.session, bytes));
-  TERRACE_ASSIGN_OR_RETURN(lease_thread_, start_thread("terrace-lease", [this] { keep_lease(); }));
+  auto started = start_thread("terrace-lease", [this] { keep_lease(); });
+  if (!started.ok()) return started.error().in(control_->address());
+  lease_thread_ = std::move(*started);
   return {};
 }
 
@@ -238,16 +246,16 @@ Status NodeSession::assign(const OwnerTable& owners, std::span<const LayerExpert
   ShareProgress progress;
   for (const LayerExperts& layer : share)
     progress.bytes_total += model_.kernels[layer.layer].shape.slab_bytes() * layer.experts.size();
-  bool is_paced = false;  // by what the link was measured to take
+  std::uint64_t paced_by = 0;  // bytes a second that the link was measured to take; 0: not known then
   const auto pace_the_rest = [&] {
     if (!stop && !options_.beside_steps) return;
-    is_paced = rate_.measured() != 0;
+    paced_by = rate_.measured();
     pace(progress.bytes_total - std::min(progress.bytes_total, std::max(progress.bytes_ready, progress.bytes_sent)));
   };
   const auto on_sent = [&](std::uint64_t bytes) {
     bytes_sent += bytes;
     progress.bytes_sent += bytes;
-    if (!is_paced && rate_.measured() != 0) pace_the_rest();
+    if (is_another_measure(rate_.measured(), paced_by)) pace_the_rest();
     on_progress(progress);
   };
   const auto on_answer = [&](const AssignProgress& answer) -> Status {

@@ -63,7 +63,7 @@ struct NodeSessionOptions {
   std::chrono::microseconds busy_poll{0};  // of the latency lane
   Parallel* parallel = nullptr;            // NodeLegOptions::parallel: the step's
   Background background{};                 // of the threads that send slabs
-  // Bytes a second that the session before with the node measured its link to take; 0: none did.
+  // Bytes a second that the session before with the node had measured its link to take when it had its share; 0: none.
   std::uint64_t link_rate = 0;
   bool beside_steps = false;  // while the share is sent streams go on: it is no more than movement_share()
 };
@@ -81,6 +81,10 @@ struct ShareProgress {
 inline constexpr double kMovementShare = 0.25;
 inline constexpr std::chrono::seconds kMovementSlack{4};
 double movement_share(std::uint64_t bytes, std::uint64_t bytes_per_second);
+// While they move the measure may fall to a tenth, or rise: whether the share of the rest is to be worked out anew,
+// when it was by the measure `then`.
+inline constexpr double kSameMeasure = 0.05;
+bool is_another_measure(std::uint64_t now, std::uint64_t then);
 
 // Asks the node what it is. kRefused: its protocol range, numerics version or link is not ours (`link`: "tcp", "ucx";
 // empty: any will do), both named; else as describe().

@@ -321,11 +321,18 @@ bool Supervisor::finish_attempt(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
+bool Supervisor::is_silent(const Place& place, TimePoint now) {
+  const auto waits = [now](const Pause& pause) { return pause.next > kAskAgain && now < pause.until; };
+  return waits(place.tell) || waits(place.ask);
+}
+
 // Those that do not answer go on with the number that they know.
 void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::shared_ptr<Member> member = places_[i].seat.member;
     if (i == leg || !member || owners.n_slabs(i) == 0) continue;
+    // It did not answer of late: the one that is back does not wait for its deadline again.
+    if (is_silent(places_[i], runtime_.now())) continue;
     // Its share is changing, or is another one than the plan's: it goes on with the number that it knows until then.
     if (places_[i].inheriting || places_[i].further) continue;
     // Since the attempt began it has given up what it had inherited.
@@ -333,7 +340,9 @@ void Supervisor::ask_others(std::size_t leg, const OwnerTable& owners, std::uniq
     lock.unlock();
     const Status knows = member->acknowledge(owners, i);
     lock.lock();
-    if (places_[i].seat.member == member) note_number(i, owners.epoch(), knows);
+    if (places_[i].seat.member != member) continue;
+    note_number(i, owners.epoch(), knows);
+    if (!is_answered(knows)) put_off(places_[i].tell, knows);
   }
 }
 

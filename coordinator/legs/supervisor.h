@@ -15,7 +15,8 @@
 //          tried: it stays out until the coordinator is started again.
 // Threads  Two of its own, and one for each node while it is opened or takes a further share. One watches and publishes
 //          and never waits for a node; the other ends sessions of lost nodes and makes all calls to those that are
-//          there, none of which waits long (NodeControl::acknowledge()). The functions below are for the owner.
+//          there, none of which waits long (NodeControl::acknowledge()), but for the ends of sessions. The functions
+//          below are for the owner.
 #pragma once
 
 #include <chrono>
@@ -135,7 +136,7 @@ class Supervisor {
     // That the node knows or may know. The last is `acknowledged`; of the others it is told to forget each once no step
     // can name it, until it has heard it: what they brought lies there as long.
     std::vector<std::uint64_t> numbers;
-    Pause tell;                // before it is told again to forget
+    Pause tell;                // before it is told again to forget, or of an epoch
     std::string told_refusal;  // why the node was not taken back, as it was told last
     // Of a node that has more than the plan gives it: the table whose share it has, under the number `acknowledged`.
     std::optional<OwnerTable> further;
@@ -192,6 +193,7 @@ class Supervisor {
   bool forget_one(std::unique_lock<std::mutex>& lock, TimePoint now);
   bool may_forget_one(std::size_t leg) const;
   bool finish_attempt(std::unique_lock<std::mutex>& lock);
+  static bool is_silent(const Place& place, TimePoint now);
   void ask_others(std::size_t leg, const OwnerTable& owners, std::unique_lock<std::mutex>& lock);
   void note_number(std::size_t leg, std::uint64_t number, const Status& knows);
   // supervisor_heirs.cpp

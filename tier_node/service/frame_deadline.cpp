@@ -2,20 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <string>
-
 #include "common/base/units.h"
 
 namespace terrace::node {
-namespace {
-
-std::string progress(const transport::UnfinishedFrame& frame) {
-  if (frame.frame_bytes == 0) return fmt::format("{} bytes", frame.bytes);
-  if (frame.frame_bytes == frame.bytes) return fmt::format("not all {} bytes", frame.bytes);
-  return fmt::format("{} of {} bytes", frame.bytes, frame.frame_bytes);
-}
-
-}  // namespace
 
 Status FrameDeadline::check(const transport::UnfinishedFrame& frame, const FrameTimeLimit& limit, TimePoint now) {
   if (at_ == TimePoint::max() || number_ != frame.number) {
@@ -28,7 +17,7 @@ Status FrameDeadline::check(const transport::UnfinishedFrame& frame, const Frame
   return Error(
       ErrorCode::kDeadline,
       fmt::format("{} of a frame came in {}; {} are allowed, and a second more for each {} bytes that came",
-                  progress(frame), format_duration(now - first_seen_), format_duration(limit.base), limit.least_rate));
+                  how_much(frame), format_duration(now - first_seen_), format_duration(limit.base), limit.least_rate));
 }
 
 }  // namespace terrace::node

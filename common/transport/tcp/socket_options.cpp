@@ -33,8 +33,12 @@ std::optional<SentProgress> sent_progress(int socket) {
   socklen_t bytes = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return std::nullopt;
   // An older kernel writes less.
-  if (bytes < offsetof(tcp_info, tcpi_busy_time) + sizeof info.tcpi_busy_time) return std::nullopt;
-  return SentProgress{info.tcpi_bytes_acked, std::chrono::microseconds(info.tcpi_busy_time)};
+  if (bytes < offsetof(tcp_info, tcpi_rwnd_limited) + sizeof info.tcpi_rwnd_limited) return std::nullopt;
+  return SentProgress{.confirmed_bytes = info.tcpi_bytes_acked,
+                      .busy = std::chrono::microseconds(info.tcpi_busy_time),
+                      .receiver_limited = std::chrono::microseconds(info.tcpi_rwnd_limited),
+                      .delivery_rate = info.tcpi_delivery_rate,
+                      .sender_limited = info.tcpi_delivery_rate_app_limited != 0};
 }
 
 int set_busy_poll(int socket, std::chrono::microseconds time) {

@@ -19,7 +19,7 @@ constexpr std::size_t unsent_when_paced(std::uint64_t bytes_per_second) {
 }
 // SO_MAX_PACING_RATE and TCP_NOTSENT_LOWAT; 0: neither. The system paces by itself where no queue discipline does.
 int set_pace(int socket, std::uint64_t bytes_per_second);
-// TCP_INFO: tcpi_bytes_acked, tcpi_busy_time.
+// TCP_INFO: tcpi_bytes_acked, tcpi_busy_time, tcpi_rwnd_limited, tcpi_delivery_rate and its app_limited.
 std::optional<SentProgress> sent_progress(int socket);
 // SO_BUSY_POLL. Sockets that are accepted have their listener's.
 int set_busy_poll(int socket, std::chrono::microseconds time);

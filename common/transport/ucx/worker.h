@@ -80,12 +80,14 @@ class Worker {
 
   // Moves bytes both ways, without blocking, for all channels.
   void progress();
-  // The same until `done`, at most so long. False: it took longer.
+  // The same until `done`, at most so long. False: it took longer, by the clock and by rounds of up to 1 ms each: a
+  // process that was stopped meanwhile has not tried for as long as the clock says.
   template <class Done>
   bool progress_until(Done done, std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
+    auto rounds = patience.count();
     for (progress(); !done(); progress()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
+      if (--rounds < 0 && std::chrono::steady_clock::now() > deadline) return false;
       wait_a_moment();
     }
     return true;

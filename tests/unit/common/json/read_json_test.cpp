@@ -48,6 +48,9 @@ TEST(ReadJson, KeyThatStandsTwice_IsRefusedAndFitForATerminal) {
 
 TEST(ReadJson, ValuesAndKeys_AreBounded) {
   EXPECT_EQ(said_of("[1,2,3]", {.values = 3}), "the JSON has more than 3 values");
+  EXPECT_EQ(said_of(R"({"a":[1],"b":2})", {.values = 4}), "it was read") << "keys and ends are none";
+  EXPECT_EQ(said_of(R"({"a":[1],"b":2})", {.values = 3}), "the JSON has more than 3 values");
+  EXPECT_EQ(said_of("[1,2,3]", {.values = 4}), "it was read");
   EXPECT_EQ(said_of(R"({"a":1,"b":2})", {.keys = 1}), "the JSON has more than 1 keys in one object");
 }
 

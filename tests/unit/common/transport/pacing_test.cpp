@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/transport/link/link.h"
@@ -263,8 +265,21 @@ class LinkBelowItsMeasure : public Pacing {
       weights_.sent_bytes += bytes;
       weights_.progress.confirmed_bytes += bytes;
       weights_.progress.busy += std::chrono::microseconds(static_cast<int>(busy * 1000));
+      weights_.progress.delivery_rate = bytes * 1000;
+      after_each_ms_(weights_.progress);
     }
   }
+  // Of steps that go on beside a link of kRate thought to take five times as much.
+  std::uint64_t measured_where(std::function<void(SentProgress&)> after_each_ms) {
+    after_each_ms_ = std::move(after_each_ms);
+    rate_.add(5 * kRate);
+    Pacer pacer(decode_, rate_);
+    steps_go_on(pacer, 2s);
+    return rate_.measured();
+  }
+
+  // What the system says besides.
+  std::function<void(SentProgress&)> after_each_ms_ = [](SentProgress&) {};
 };
 
 TEST_F(LinkBelowItsMeasure, PacedTransfersBringItDownToTheLink) {
@@ -302,6 +317,29 @@ TEST_F(LinkBelowItsMeasure, WhatShowsNothing_ChangesNothing) {
   }
   steps_go_on(pacer, 2s, 0.8);
   EXPECT_EQ(rate_.measured(), 2 * kRate);
+}
+
+// A node whose thread opens frames slowly: bytes are on their way, and wait for its window.
+TEST_F(LinkBelowItsMeasure, ReceiverHeldItUp_NothingIsLowered) {
+  EXPECT_EQ(measured_where([](SentProgress& progress) { progress.receiver_limited = progress.busy; }), 5 * kRate);
+  EXPECT_EQ(measured_where([](SentProgress& progress) { progress.receiver_limited = progress.busy / 8; }), 5 * kRate);
+}
+
+// A sender that wakes late and whose round trip is as long: bytes are on their way, and not as many as might be.
+TEST_F(LinkBelowItsMeasure, SenderHadNothingReady_NothingIsLowered) {
+  EXPECT_EQ(measured_where([](SentProgress& progress) { progress.sender_limited = true; }), 5 * kRate);
+}
+
+TEST_F(LinkBelowItsMeasure, DeliveredAtThePaceOrUnknown_NothingIsLowered) {
+  EXPECT_EQ(measured_where([](SentProgress& progress) { progress.delivery_rate = 4 * kRate; }), 5 * kRate);
+  EXPECT_EQ(measured_where([](SentProgress& progress) { progress.delivery_rate = 0; }), 5 * kRate);
+}
+
+// As a link may: the window is full for a moment.
+TEST_F(LinkBelowItsMeasure, ReceiverHeldItUpForAMoment_FallsAllTheSame) {
+  const std::uint64_t measured =
+      measured_where([](SentProgress& progress) { progress.receiver_limited = progress.busy / 20; });
+  EXPECT_LE(measured, kRate + kRate / 10);
 }
 
 TEST_F(Pacing, AnotherConnectionInItsPlace_IsPacedTo) {

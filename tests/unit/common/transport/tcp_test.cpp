@@ -183,6 +183,17 @@ TEST_F(Tcp, SentProgress_CountsWhatThePeerConfirmed) {
   server_->set_pace(1000);  // has no effect, and does no harm
 }
 
+// So that a slow node is not taken for a slow link.
+TEST_F(Tcp, SentProgress_TellsOfAPeerThatReadsNothing) {
+  const auto frame = TestFrame(1, 32 << 20);
+  ASSERT_TRUE(server_->send(frame.parts()).ok());
+  EXPECT_TRUE(pump({&server_}, [&] {
+    const auto progress = server_->sent_progress();
+    return progress && progress->delivery_rate > 0 && progress->receiver_limited.count() > 0 &&
+           progress->receiver_limited <= progress->busy;
+  }));
+}
+
 // A decode batch and its reply, one at a time as in a step: what the system read is what the caller gets.
 TEST_F(Tcp, FramesOfADecodeStep_AreNotCopied) {
   constexpr std::size_t kReply = 15 << 10;

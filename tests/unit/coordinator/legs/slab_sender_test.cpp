@@ -93,6 +93,17 @@ void expect_error(const Error& error, ErrorCode code, const std::string& part) {
 }
 
 // Beside streams a share is there no later than it would be alone and the slack.
+// It may fall to a tenth while slabs move; the share of the rest is then another one.
+TEST(MovementShare, IsMadeAnewWhereTheMeasureIsAnother) {
+  constexpr std::uint64_t kMeasure = 1'000'000'000;
+  EXPECT_TRUE(is_another_measure(kMeasure, 0)) << "the first one";
+  EXPECT_FALSE(is_another_measure(0, 0));
+  EXPECT_TRUE(is_another_measure(kMeasure / 10, kMeasure));
+  EXPECT_TRUE(is_another_measure(kMeasure / 100 * 94, kMeasure));
+  EXPECT_TRUE(is_another_measure(kMeasure / 100 * 106, kMeasure));
+  for (const std::uint64_t same : {96, 100, 104}) EXPECT_FALSE(is_another_measure(kMeasure / 100 * same, kMeasure));
+}
+
 TEST(MovementShare, AQuarterOfTheLink_AndMoreWhereThatWouldEndTooLate) {
   constexpr std::uint64_t kRate = 1'000'000'000;
   const double slack = std::chrono::duration<double>(kMovementSlack).count();

@@ -325,6 +325,24 @@ TEST_F(SupervisorHaste, NodeThatNeverAnswersToForget_IsToldWithPausesThatGrow) {
   expect_growing_pauses(told_to_forget(runtime, 7));
 }
 
+// The return of another one would wait for its deadline each time.
+TEST_F(SupervisorHaste, NodeThatNeverAnswers_IsNotAskedAgainWhenTheOtherIsBackOnceMore) {
+  HastyRuntime runtime(milliseconds(1));
+  World world(false, kSupervisorLook, false, runtime);
+  world.note([&] {
+    world.deaf = {kBox2};
+    world.forgets_unanswered = 1'000'000;
+  });
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until([&] { return world.forget_calls.size() >= 6; })) << "by now it is asked every 4 s";
+  EXPECT_EQ(world.look([&] { return world.acknowledge_calls[kBox2]; }), 1);
+  world.retire(2);
+  world.lose(kBox1);
+  ASSERT_TRUE(world.until_published(5));
+  EXPECT_EQ(world.look([&] { return world.acknowledge_calls[kBox2]; }), 1);
+  EXPECT_EQ(world.look([&] { return world.published.back()->acknowledged[kBox2]; }), 1u);
+}
+
 // Each time the calls to other nodes wait for it.
 TEST_F(SupervisorHaste, NodeThatNeverAnswersToGiveBack_IsAskedWithPausesThatGrow) {
   HastyRuntime runtime(milliseconds(1));

@@ -59,6 +59,7 @@ class World {
     }
     Status acknowledge(const OwnerTable& owners, std::size_t) override {
       return world_.look([&]() -> Status {
+        ++world_.acknowledge_calls[at_];
         if (world_.deaf.contains(at_)) return Error(ErrorCode::kDeadline, "deaf");
         world_.acknowledged[at_].push_back(owners.epoch());
         return {};
@@ -186,7 +187,7 @@ class World {
   std::vector<std::shared_ptr<const Epoch>> published;
   std::map<std::uint16_t, std::deque<Attempt>> attempts;  // in order; none left: the node is back
   std::vector<std::uint16_t> tried;
-  std::map<std::uint16_t, int> ended, abandoned;
+  std::map<std::uint16_t, int> ended, abandoned, acknowledge_calls;
   std::map<std::uint16_t, std::vector<std::uint64_t>> acknowledged, forgotten;
   std::set<std::uint16_t> lease_lost, deaf;
   // Where nodes have room for all: what becomes of one further share after the other; none left: it is taken.
