@@ -97,6 +97,19 @@ TEST_F(CardDevice, ACaptureThatFails_LeavesTheStreamUsable) {
   EXPECT_EQ(download(upload(ones), 10), ones);
 }
 
+// The driver refuses the call, and then to end the capture: neither error is the next launch's.
+TEST_F(CardDevice, ACallThatNoCaptureTakes_IsRefusedAndTheNextLaunchIsNot) {
+  const std::vector<float> ones(1000, 1.0f);
+  float* x = upload(ones);
+  float* y = upload(ones);
+  ASSERT_OK(stream().synchronize());
+  const auto graph = Graph::capture(stream(), [&] { return stream().synchronize(); });
+  ASSERT_FALSE(graph.ok());
+  EXPECT_THAT(graph.error().text(), HasSubstr("waiting for a stream"));
+  ASSERT_OK(add(stream(), x, y, 1000));
+  EXPECT_EQ(download(x, 1000), std::vector<float>(1000, 2.0f));
+}
+
 // Not a card test: what a machine without one says.
 TEST(CardList, WithoutACard_SaysWhy) {
   const auto cards = list_cards();
