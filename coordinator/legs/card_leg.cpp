@@ -16,6 +16,8 @@ namespace terrace::legs {
 namespace {
 
 constexpr std::uint64_t kPiece = kernels::CardWriter::kPieceBytes;
+// Of one expert, by whose number a card's kernels are chosen.
+constexpr std::uint16_t kTrialRows[] = {1, 2, 4, 8, 16};
 
 constexpr std::uint64_t round_to_parts(std::uint64_t bytes) {
   return (bytes + arena::kPartAlignment - 1) / arena::kPartAlignment * arena::kPartAlignment;
@@ -142,35 +144,34 @@ Status CardLeg::load(const SlabPartReader& read, Parallel& parallel,
   return {};
 }
 
-// A shape's first pair makes the driver load kernels and make a graph of them, for which it may wait for what its cards
-// are at. Later the trunk's card may be in a step that waits for this leg.
+// A shape's first pairs make the driver load kernels, for which it may wait for what its cards are at. Later the
+// trunk's card may be in a step that waits for this leg.
 Status CardLeg::compute_each_shape() {
   std::vector<kernels::ExpertShape> computed;
   for (std::size_t i = 0; i < slabs_.size(); ++i) {
     const auto layer = static_cast<std::uint32_t>(i / n_experts_);
     if (slabs_[i].gate == nullptr || std::ranges::count(computed, shapes_[layer]) > 0) continue;
-    TERRACE_RETURN_IF_ERROR(compute_zeros(layer, slabs_[i]));
+    for (const std::uint16_t n_rows : kTrialRows) TERRACE_RETURN_IF_ERROR(compute_zeros(layer, slabs_[i], n_rows));
     computed.push_back(shapes_[layer]);
   }
   return {};
 }
 
-// One pair of a row of zeros. Nobody asked for it, so nothing counts it.
-Status CardLeg::compute_zeros(std::uint32_t layer, const kernels::SlabView& slab) {
+// Rows of zeros, a pair each. Nobody asked for them, so nothing counts them.
+Status CardLeg::compute_zeros(std::uint32_t layer, const kernels::SlabView& slab, std::uint16_t n_rows) {
   const kernels::ExpertShape& shape = shapes_[layer];
   const RowClasses& classes = classes_[layer];
   const std::size_t gate_bytes = row_bytes(classes.gate, shape.d_model),
                     up_bytes = row_bytes(classes.up, shape.d_model);
-  const std::vector<std::byte> zeros(std::max(gate_bytes, up_bytes));
-  const kernels::Pair pair{.row = 0, .expert = 0, .weight = 1.0f};
+  const std::vector<std::byte> zeros(n_rows * std::max(gate_bytes, up_bytes));
+  std::vector<kernels::Pair> pairs;
+  for (std::uint16_t row = 0; row < n_rows; ++row) pairs.push_back({.row = row, .expert = 0, .weight = 1.0f});
   TERRACE_RETURN_IF_ERROR(executor_->submit(
       shape, [&](std::uint16_t) { return slab; },
-      {{classes.gate, zeros.data(), gate_bytes}, {classes.up, zeros.data(), up_bytes}, 1, std::span(&pair, 1)},
-      shift_));
-  std::vector<std::int64_t> sums(shape.d_model);
-  std::uint8_t failed = 0;
-  const auto stats =
-      executor_->collect({sums.data(), shape.d_model, shift_}, std::span(&failed, 1), [] { return true; });
+      {{classes.gate, zeros.data(), gate_bytes}, {classes.up, zeros.data(), up_bytes}, n_rows, pairs}, shift_));
+  std::vector<std::int64_t> sums(std::size_t{n_rows} * shape.d_model);
+  std::vector<std::uint8_t> failed(n_rows);
+  const auto stats = executor_->collect({sums.data(), shape.d_model, shift_}, failed, [] { return true; });
   return stats.ok() ? Status() : stats.error();
 }
 

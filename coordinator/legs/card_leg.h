@@ -50,7 +50,7 @@ class CardLeg final : public Leg {
   // Copies the slabs to the card, as many pieces of them at once as there are workers, kMostCardWriters at the most:
   // reads of the file overlap with each other and with the copies. on_progress is called by any of them, one call at a
   // time. An error ends it: pieces that others have begun are the last ones read. Before the first batch. A card that
-  // is apart computes a pair of each shape then.
+  // is apart computes some pairs of each shape then.
   Status load(const SlabPartReader& read, Parallel& parallel,
               FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> on_progress);
 
@@ -84,7 +84,7 @@ class CardLeg final : public Leg {
   Result<std::vector<std::unique_ptr<kernels::CardWriter>>> make_writers(const Parallel& parallel);
   Status fill(std::uint64_t at, std::span<std::byte> piece, const SlabPartReader& read) const;
   Status compute_each_shape();
-  Status compute_zeros(std::uint32_t layer, const kernels::SlabView& slab);
+  Status compute_zeros(std::uint32_t layer, const kernels::SlabView& slab, std::uint16_t n_rows);
   Error lost(const Error& why);
 
   kernels::ExpertCard& card_;

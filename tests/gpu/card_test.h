@@ -103,13 +103,19 @@ inline std::optional<std::size_t> first_unequal(std::span<const float> a, std::s
   return std::nullopt;
 }
 
-#define EXPECT_EQUAL_FLOATS(actual, expected, what)                                                                \
-  do {                                                                                                             \
-    const auto& actual_ = (actual);                                                                                \
-    const auto& expected_ = (expected);                                                                            \
-    const auto where_ = ::terrace::test::first_unequal(actual_, expected_);                                        \
-    EXPECT_FALSE(where_.has_value()) << (what) << ", at " << *where_ << " of " << expected_.size() << ": "         \
-                                     << std::hexfloat << actual_[*where_] << ", reference " << expected_[*where_]; \
+// Lists of two lengths have no first difference to show: a product that was refused gave none.
+inline testing::AssertionResult equal_floats(std::span<const float> actual, std::span<const float> expected) {
+  if (actual.size() != expected.size())
+    return testing::AssertionFailure() << actual.size() << " values, reference " << expected.size();
+  const auto where = first_unequal(actual, expected);
+  if (!where) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "at " << *where << " of " << expected.size() << ": " << std::hexfloat
+                                     << actual[*where] << ", reference " << expected[*where];
+}
+
+#define EXPECT_EQUAL_FLOATS(actual, expected, what)                         \
+  do {                                                                      \
+    EXPECT_TRUE(::terrace::test::equal_floats(actual, expected)) << (what); \
   } while (false)
 
 }  // namespace terrace::test

@@ -97,7 +97,30 @@ TEST_F(CardDevice, ACaptureThatFails_LeavesTheStreamUsable) {
   EXPECT_EQ(download(upload(ones), 10), ones);
 }
 
-// Not a card test: what a machine without one says.
+// The driver refuses the call, and then to end the capture: neither error is the next launch's.
+TEST_F(CardDevice, ACallThatNoCaptureTakes_IsRefusedAndTheNextLaunchIsNot) {
+  const std::vector<float> ones(1000, 1.0f);
+  float* x = upload(ones);
+  float* y = upload(ones);
+  ASSERT_OK(stream().synchronize());
+  const auto graph = Graph::capture(stream(), [&] { return stream().synchronize(); });
+  ASSERT_FALSE(graph.ok());
+  EXPECT_THAT(graph.error().text(), HasSubstr("waiting for a stream"));
+  ASSERT_OK(add(stream(), x, y, 1000));
+  EXPECT_EQ(download(x, 1000), std::vector<float>(1000, 2.0f));
+}
+
+// Not a card test: what EXPECT_EQUAL_FLOATS says of results that are not there.
+TEST(EqualFloats, NoResults_SaysBothLengths) {
+  const std::vector<float> none, expected(3, 1.0f);
+  const auto equal = test::equal_floats(none, expected);
+  EXPECT_FALSE(equal);
+  EXPECT_STREQ(equal.message(), "0 values, reference 3");
+  EXPECT_FALSE(test::equal_floats(std::vector<float>(3, 2.0f), expected));
+  EXPECT_TRUE(test::equal_floats(expected, expected));
+}
+
+// Nor this: what a machine without one says.
 TEST(CardList, WithoutACard_SaysWhy) {
   const auto cards = list_cards();
   if (cards.ok()) {

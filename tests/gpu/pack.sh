@@ -3,10 +3,14 @@
 # driver but none of our packages: build/gpu-pack with binaries, the shared objects they need beyond the C library (run
 # path $ORIGIN/lib), and run.sh; the same as build/gpu-pack.tar.xz. No card is needed to pack.
 #
-# usage: tests/gpu/pack.sh [ARCHITECTURE]      90a by default: the card's, as in TERRACE_CUDA_ARCHITECTURES
+# usage: tests/gpu/pack.sh [--any-commit] [ARCHITECTURE]
+#   ARCHITECTURE    the card's, as in TERRACE_CUDA_ARCHITECTURES; 90a by default
+#   --any-commit    exit 0 also where the commit is unknown or something was changed since: such a pack makes no record
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+any_commit=
+[ "${1:-}" != --any-commit ] || { any_commit=1; shift; }
 architecture=${1:-90a}
 build=build/release
 pack=build/gpu-pack
@@ -64,5 +68,10 @@ bytes=$(stat -c %s "$pack.tar.xz")
 echo "pack: $(du -sh "$pack" | cut -f1) in $pack, $bytes bytes in $pack.tar.xz, commit $(cat "$pack/commit"), sm_$architecture"
 if [ "$bytes" -gt "$most_bytes" ]; then
   echo "pack: the archive has more than $most_bytes bytes" >&2
+  exit 1
+fi
+commit=$(cat "$pack/commit")
+if [ -z "$any_commit" ] && [[ $commit == unknown || $commit == *-dirty ]]; then
+  echo "pack: the commit is $commit, so that run.sh --stage bench will write no record; pack a clean checkout, or with --any-commit" >&2
   exit 1
 fi

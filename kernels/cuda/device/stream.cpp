@@ -77,10 +77,11 @@ Result<Graph> Graph::capture(const Stream& stream, FunctionRef<Status()> queue) 
       stream.card(), cudaStreamBeginCapture(stream.native(), cudaStreamCaptureModeThreadLocal), "beginning a capture"));
   const Status queued = queue();
   cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream.native(), &graph);
+  // Also where queue() failed: the driver then refuses to end the capture, and driver_status() takes that error away.
+  const Status ended = driver_status(stream.card(), cudaStreamEndCapture(stream.native(), &graph), "ending a capture");
   const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, &cudaGraphDestroy);
   TERRACE_RETURN_IF_ERROR(queued);
-  TERRACE_RETURN_IF_ERROR(driver_status(stream.card(), ended, "ending a capture"));
+  TERRACE_RETURN_IF_ERROR(ended);
   cudaGraphExec_t executable = nullptr;
   TERRACE_RETURN_IF_ERROR(
       driver_status(stream.card(), cudaGraphInstantiate(&executable, graph, 0), "making a graph of a capture"));

@@ -14,7 +14,7 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kMostReplayedRows = 2;
-constexpr std::size_t kMostReplays = 1024;  // twice two for each layer, and the head
+constexpr std::size_t kMostReplays = 1024;  // two products a layer, two sizes each, and the head (docs/adr/0026)
 
 }  // namespace
 

@@ -58,12 +58,16 @@ class Replays {
   std::vector<Replay> all_;
 };
 
-// `make`, again with one replay fewer as long as it runs out of memory and there is one. Errors: make's last one.
+// `make`, again with one replay fewer as long as it runs out of memory and there is one. `wait` returns when no replay
+// runs: memory of one that does is not free when it is dropped, so that all would go for nothing. Errors: wait's, and
+// make's last one.
 template <class T>
-Status make_in_place_of_oldest(Replays<T>& replays, FunctionRef<Status()> make) {
+Status make_in_place_of_oldest(Replays<T>& replays, FunctionRef<Status()> make, FunctionRef<Status()> wait) {
   while (true) {
     Status made = make();
-    if (made.ok() || made.error().code() != ErrorCode::kOutOfMemory || !replays.drop_oldest()) return made;
+    if (made.ok() || made.error().code() != ErrorCode::kOutOfMemory || replays.size() == 0) return made;
+    TERRACE_RETURN_IF_ERROR(wait());
+    replays.drop_oldest();
   }
 }
 

@@ -203,14 +203,20 @@ Status CudaTrunk::replay_or_queue(Piece piece, std::uint32_t layer, Pending pend
                          size_.most_keys};
   Graph* graph = replays_.find(key);
   if (graph == nullptr) {
-    // Never queued as it is: beside legs the card waits for flags that this thread raises, and a launch waits where a
-    // thousand are pending. What is dropped has ended, for steps are waited for; the driver keeps what has not until
-    // then.
+    // Earlier layers of this step may run, so they are waited for before a replay goes. Nothing that may run waits for
+    // this thread: a step beside legs begins on a stream that is idle, and pieces of one layer wait for the card alone.
     std::optional<Graph> captured;
-    TERRACE_RETURN_IF_ERROR(make_in_place_of_oldest(replays_, [&]() -> Status {
-      TERRACE_ASSIGN_OR_RETURN(captured, Graph::capture(stream_, queue));
-      return {};
-    }));
+    const Status made = make_in_place_of_oldest(
+        replays_,
+        [&]() -> Status {
+          TERRACE_ASSIGN_OR_RETURN(captured, Graph::capture(stream_, queue));
+          return {};
+        },
+        [this] { return stream_.synchronize(); });
+    // Beside legs a step is never queued as it is: the card waits for flags that this thread raises, and a launch waits
+    // where a thousand are pending.
+    if (!made.ok() && made.error().code() == ErrorCode::kOutOfMemory && piece != Piece::kBesideLegs) return queue();
+    TERRACE_RETURN_IF_ERROR(made);
     graph = &replays_.add(key, std::move(*captured));
   }
   return graph->launch(stream_);

@@ -9,7 +9,9 @@
 // memory (trunk_ops.h): no launch, no call of the driver.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -176,10 +178,9 @@ class CudaTrunk final : public CardTrunk {
   StepPart* now_ = nullptr;      // the one at hand; its size and places are the two below
   CardStepSize size_;
   StepLayout at_;
-  // Each takes card memory beside the budget. So many hold a layer's part of each layer of a deep model, or the sizes
-  // that streams which decode come in.
-  static constexpr std::size_t kMostReplays = 256;
-  Replays<Graph> replays_{kMostReplays};
+  // Each takes card memory beside the budget. So many hold the sizes that streams which decode come in, and a piece of
+  // each layer and the head in four sizes, however deep the model: what the step at hand runs is never the oldest.
+  Replays<Graph> replays_{std::max<std::size_t>(256, 4 * (model_.layers.size() + 1))};
   const SlabView* slabs_ = nullptr;  // those that lie in `weights_.slabs`
   std::uint32_t started_steps_ = 0;  // the number of the last one: what its flags hold
   bool is_started_ = false;

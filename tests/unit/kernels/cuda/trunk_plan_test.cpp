@@ -171,7 +171,13 @@ TEST(TrunkReplays, WithoutMemoryForAnother_TheOldestGoUntilThereIs) {
     if (replays.size() > room_for) return Error(ErrorCode::kOutOfMemory, "no memory for a graph");
     return {};
   };
-  EXPECT_TRUE(make_in_place_of_oldest(replays, make).ok());
+  std::vector<std::size_t> there_when_waited;
+  const auto wait = [&]() -> Status {
+    there_when_waited.push_back(replays.size());
+    return {};
+  };
+  EXPECT_TRUE(make_in_place_of_oldest(replays, make, wait).ok());
+  EXPECT_EQ(there_when_waited, (std::vector<std::size_t>{4, 3})) << "before each that goes, for it may run";
   EXPECT_EQ(replays.size(), 2u);
   for (const std::uint32_t rows : {0u, 3u}) {
     ASSERT_NE(replays.find(key(rows)), nullptr) << rows << " rows";
@@ -183,10 +189,11 @@ TEST(TrunkReplays, WithoutMemoryForTheOnlyOne_TheErrorIsTold) {
   Replays<int> replays(8);
   for (std::uint32_t rows = 0; rows < 3; ++rows) replays.add({0, 0, 0, rows, 1, 1, 256}, 1);
   int asked = 0;
-  const Status none = make_in_place_of_oldest(replays, [&]() -> Status {
+  const auto make = [&]() -> Status {
     ++asked;
     return Error(ErrorCode::kOutOfMemory, "no memory for a graph");
-  });
+  };
+  const Status none = make_in_place_of_oldest(replays, make, [] { return Status(); });
   EXPECT_EQ(none.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(asked, 4) << "with three replays, two, one, none";
   EXPECT_FALSE(replays.drop_oldest());
@@ -195,9 +202,13 @@ TEST(TrunkReplays, WithoutMemoryForTheOnlyOne_TheErrorIsTold) {
 TEST(TrunkReplays, AnotherError_DropsNone) {
   Replays<int> replays(8);
   replays.add({0, 0, 0, 1, 1, 1, 256}, 1);
-  const Status failed =
-      make_in_place_of_oldest(replays, []() -> Status { return Error(ErrorCode::kInternal, "the card is gone"); });
+  const auto fail_with = [](ErrorCode code) { return [code]() -> Status { return Error(code, "no graph"); }; };
+  const auto gone = fail_with(ErrorCode::kInternal);
+  const Status failed = make_in_place_of_oldest(replays, gone, [] { return Status(); });
   EXPECT_EQ(failed.error().code(), ErrorCode::kInternal);
+  const auto no_memory = fail_with(ErrorCode::kOutOfMemory);
+  EXPECT_EQ(make_in_place_of_oldest(replays, no_memory, gone).error().code(), ErrorCode::kInternal)
+      << "a card that cannot be waited for";
   EXPECT_EQ(replays.size(), 1u);
 }
 
