@@ -168,7 +168,11 @@ nlohmann::ordered_json worst_json(const Speed& speed) {
   worst["nodes"] = nlohmann::ordered_json::array();
   for (const std::size_t leg : speed.worst->loss.legs) worst["nodes"].push_back(speed.probe.measured.legs[leg].name);
   worst["decode_tokens_per_second"] = speed.worst->loss.decode.tokens_per_second;
-  worst["sets"] = speed.worst->n_sets;
+  constexpr double kWholeNumbers = 9007199254740992;  // 2^53: as far as a double counts
+  if (speed.worst->n_sets < kWholeNumbers)
+    worst["sets"] = static_cast<std::uint64_t>(speed.worst->n_sets);
+  else
+    worst["sets"] = speed.worst->n_sets;
   worst["sets_tried"] = speed.worst->n_tried;
   return worst;
 }

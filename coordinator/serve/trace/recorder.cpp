@@ -158,8 +158,8 @@ Status TraceRecorder::close() {
     wake_.notify_all();
     writer_.join();
     failed_ |= std::fputs("\n]\n", out_) < 0;
-    failed_ |= std::fclose(out_) != 0;
   }
+  if (std::FILE* const out = std::exchange(out_, nullptr)) failed_ |= std::fclose(out) != 0;
   if (!failed_) return {};
   return Error(ErrorCode::kIo,
                fmt::format("{}: the trace could not be written whole; is the disk full?", file_.string()));

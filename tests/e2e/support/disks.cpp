@@ -59,10 +59,11 @@ bool is_mostly_on_disk(int fd) {
   const auto size = static_cast<std::size_t>(file.st_size);
   void* const mapping = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
   if (mapping == MAP_FAILED) return false;
-  std::vector<unsigned char> pages((size + 4095) / 4096);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((size + page - 1) / page);
   const bool known = ::mincore(mapping, size, pages.data()) == 0;
   ::munmap(mapping, size);
-  const auto resident = std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
+  const auto resident = std::ranges::count_if(pages, [](unsigned char in_memory) { return (in_memory & 1) != 0; });
   return known && 4 * static_cast<std::size_t>(resident) <= pages.size();
 }
 
