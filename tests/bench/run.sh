@@ -43,15 +43,21 @@ export bin out here trips model
 
 missed=0
 summary=()
+running=
+# A part is no child of the terminal's: timeout makes a process group of it.
+trap '[ -z "$running" ] || kill -TERM "$running"; wait; exit 130' INT TERM
 for name in "${parts[@]}"; do
   echo "== $name"
   begin=$SECONDS status=0
   # TERM reaches the script's own shell, which takes its hosts down; KILL only who does not mind it.
-  timeout --kill-after=20 "$limit" bash -euo pipefail -c "part $name" >"$out/$name.txt" 2>&1 || status=$?
+  timeout --kill-after=20 "$limit" bash -euo pipefail -c "part $name" >"$out/$name.txt" 2>&1 &
+  running=$!
+  wait "$running" || status=$?
+  running=
   cat "$out/$name.txt"
   case $status in
     0) what=held ;;
-    1) what=missed ;;
+    1) what="missed, or failed: its text says which" ;;
     124 | 137) what="ended after $limit s" ;;
     *) what="could not run ($status)" ;;
   esac
