@@ -6,46 +6,28 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/transport/connection.h"
+#include "common/transport/forwarding_connection.h"
 
 namespace terrace::test {
 
-// The connection below, and the pace that it was given.
-class CountedConnection final : public transport::Connection {
+// The connection below, and the pace that it was given. pace(): any thread.
+class CountedConnection final : public transport::ForwardingConnection {
  public:
-  explicit CountedConnection(std::unique_ptr<transport::Connection> below) : below_(std::move(below)) {}
+  explicit CountedConnection(std::unique_ptr<transport::Connection> below) : ForwardingConnection(std::move(below)) {}
   std::uint64_t pace() const { return pace_; }
 
   void set_pace(std::uint64_t bytes_per_second) override {
     pace_ = bytes_per_second;
-    below_->set_pace(bytes_per_second);
+    ForwardingConnection::set_pace(bytes_per_second);
   }
-  Result<transport::SendTicket> send(std::span<const std::span<const std::byte>> parts) override {
-    return below_->send(parts);
-  }
-  std::size_t poll(std::span<transport::Event> out) override { return below_->poll(out); }
-  void set_largest_frame(std::uint64_t bytes) override { below_->set_largest_frame(bytes); }
-  void release(std::span<const std::byte> frame) override { below_->release(frame); }
-  int wait_fd() override { return below_->wait_fd(); }
-  short wait_events() override { return below_->wait_events(); }
-  std::optional<transport::SentProgress> sent_progress() const override { return below_->sent_progress(); }
-  void close() override { below_->close(); }
-  const Error& close_reason() const override { return below_->close_reason(); }
-  transport::UnfinishedFrame unfinished() const override { return below_->unfinished(); }
-  transport::TransportStats stats() const override { return below_->stats(); }
-  transport::ConnectionSecurity security() const override { return below_->security(); }
-  bool near_its_end() const override { return below_->near_its_end(); }
-  std::string peer_name() const override { return below_->peer_name(); }
 
  private:
-  const std::unique_ptr<transport::Connection> below_;
-  std::uint64_t pace_ = 0;
+  std::atomic<std::uint64_t> pace_ = 0;
 };
 
 // Of the connections that connect() makes. Any threads, as far as `inner`, which outlives it, can.
