@@ -177,6 +177,21 @@ TEST_F(OutlookTest, SearchThatMayNotTryAll_FindsTheSlowestOfThese) {
   EXPECT_EQ(worst_loss(input(), 1).loss.legs, (std::vector<std::size_t>{2}));
 }
 
+// It begins with the first two, all having the same bytes; that one of them stays is slower.
+TEST_F(OutlookTest, SearchThatMayNotTryAll_ExchangesANodeForOneWhoseLossIsSlower) {
+  model_.n_experts = 8;
+  model_.owned_of_layer = {{2, 2, 2, 2}};
+  LegMeasurement third = measured_.legs[2];
+  third.name = "c:1";
+  third.machine = 4;
+  measured_.legs.push_back(third);
+  room_.push_back(1 << 20);
+  measured_.legs[1].round_trip = 50e-3;
+  const WorstLoss worst = worst_loss(input(), 2, 2);
+  EXPECT_EQ(worst.n_tried, 2u);
+  EXPECT_EQ(worst.loss.legs, (std::vector<std::size_t>{2, 3}));
+}
+
 TEST_F(OutlookTest, WorstOfOne_IsTheNodeWithMost) {
   model_.owned_of_layer = {{1, 4, 1}};
   EXPECT_EQ(worst_loss(input(), 1).loss.legs, (std::vector<std::size_t>{1}));
