@@ -112,6 +112,16 @@ TEST_F(SavedSlots, SaveThatProvesUncertain_LeavesWhatHadTheNameAsItWas) {
   EXPECT_EQ(kept->tokens(), (std::vector<std::int32_t>{1, 2, 3}));
 }
 
+// Each holds what it saves: one that were kept would leave no sequence for the next.
+TEST_F(SavedSlots, SavesThatCannotBeWritten_GiveUpWhatTheyHeld) {
+  const auto scheduler = make(with(1));
+  const Request request = request_for(some_tokens(40, 1), 2);
+  expect_alone(*ask(*scheduler, request), request);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(scheduler->save_slot(0, file("absent/kept")).error().code(), ErrorCode::kIo);
+  const auto saved = scheduler->save_slot(0, file("kept"));
+  EXPECT_TRUE(saved.ok()) << saved.error().text();
+}
+
 TEST_F(SavedSlots, FileOfAnotherModelOrCache_IsRefused) {
   {
     const auto scheduler = make(with(1));
