@@ -4,6 +4,9 @@
 #include <pthread.h>
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <latch>
 #include <string>
 
 #include "tests/unit/common/threads/no_threads.h"
@@ -21,6 +24,24 @@ TEST(StartThread, Body_RunsUnderItsName) {
   ASSERT_TRUE(started.ok()) << started.error().text();
   started->join();
   EXPECT_EQ(name, "terrace-test");
+}
+
+// Who looks at a program that has said that it is ready sees its threads as they will be.
+TEST(StartThread, Returned_ItHasItsName) {
+  for (int i = 0; i < 200; ++i) {
+    std::latch seen(1);
+    auto started = start_thread("terrace-named", [&] { seen.wait(); });
+    ASSERT_TRUE(started.ok()) << started.error().text();
+    bool found = false;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      found = found || name == "terrace-named";
+    }
+    seen.count_down();
+    started->join();
+    ASSERT_TRUE(found) << "start " << i;
+  }
 }
 
 TEST(StartThread, SystemGivesNone_NamesTheThreadAndTheLimits) {
