@@ -2,6 +2,7 @@
 // every test is skipped, with the driver's reason.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -109,8 +110,8 @@ inline testing::AssertionResult equal_floats(std::span<const float> actual, std:
     return testing::AssertionFailure() << actual.size() << " values, reference " << expected.size();
   const auto where = first_unequal(actual, expected);
   if (!where) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "at " << *where << " of " << expected.size() << ": " << std::hexfloat
-                                     << actual[*where] << ", reference " << expected[*where];
+  return testing::AssertionFailure() << fmt::format("at {} of {}: {:a}, reference {:a}", *where, expected.size(),
+                                                    actual[*where], expected[*where]);
 }
 
 #define EXPECT_EQUAL_FLOATS(actual, expected, what)                         \

@@ -142,7 +142,7 @@ models=${TMPDIR:-/tmp}/terrace-random
 model=$models-$({ echo "${model_of[*]}" && sha256sum <terrace-random-model; } | sha256sum | cut -c1-12).gguf
 make_model() {
   [ -s "$model" ] && return
-  rm -f "$models"-????????????.gguf
+  rm -f "$models"-????????????.gguf "$models"-????????????.gguf.part
   ./terrace-random-model "${model_of[@]}" --out "$model.part" && mv "$model.part" "$model"
 }
 
@@ -181,8 +181,8 @@ bench_model() {
     { echo "bench $name failed (exit $?): $(tail -3 "$logs/bench.err")"; return 1; }
   grep -hE ' loaded at |: the trunk |: overlap: ' "$logs/bench.err"
   is_of_this_commit "$logs/bench" || { no_record=1; return 1; }
-  { sed -e 's/^\[//' -e 's/\]$//' "$logs/bench" && echo ,; } >>record.rows
-  echo "$name" >>record.done
+  { sed -e 's/^\[//' -e 's/\]$//' "$logs/bench" && echo ,; } >>record.rows && echo "$name" >>record.done ||
+    { echo "bench $name: its rows cannot be written here"; return 1; }
   write_record || return 1
   show_rows "$name" depth tokens_per_second parts wait_us compute_us round_trip_us
 }
@@ -210,12 +210,12 @@ show_rows() {
 
 # start_bench_node FLAGS...: a loopback node with the random weights; its address in $address.
 start_bench_node() {
-  local i
   address=
   : >"$logs/node" # here: the new node's shell may open it later than the loop below looks for an address
   ./terrace-node --listen 127.0.0.1:0 --model "$model" "$@" 2>"$logs/node" &
   node=$!
-  for ((i = 0; i < 300; ++i)); do
+  # It hashes the model first, which may take minutes.
+  while [ "$(left)" -gt 0 ]; do
     address=$(sed -n 's/^listening on //p' "$logs/node")
     [ -n "$address" ] && return
     kill -0 "$node" 2>/dev/null || break

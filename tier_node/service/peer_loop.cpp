@@ -228,11 +228,13 @@ void PeerLoop::on_closed(Peer& peer) {
 }
 
 // What was on its way is lost, and nothing says which slabs that were: an Assign that waits for slabs would wait until
-// whoever called it gives it up.
+// whoever called it gives it up. Not kPeerGone, which says of a call that the node is not there.
 void PeerLoop::end_wait_for_slabs(const Peer& peer, const Error& why) {
   if (!peer.session() || peer.lane() != wire::Lane::kWeights) return;
   const AssignmentRef waits = peer.session()->pending_assign();
-  if (waits && waits->wants_slabs()) peer.session()->abandon_assign(waits, why.in("a weights connection ended"));
+  if (waits && waits->wants_slabs())
+    peer.session()->abandon_assign(waits,
+                                   Error(ErrorCode::kBusy, fmt::format("a weights connection ended: {}", why.text())));
 }
 
 // Without a connection a session cannot be used, and a coordinator that comes back opens a new one (docs/wire.md 5). So

@@ -236,6 +236,22 @@ TEST_F(ControlServerTest, WithoutOwnFile_FirstAnswerListsAllAndTheWeightsLaneBri
   EXPECT_TRUE(ready);
 }
 
+TEST_F(ControlServerTest, WeightsConnectionEndsDuringAssign_TheCallSaysSo) {
+  NodeSettings settings;
+  settings.own_model = false;
+  start(settings);
+  const v1::OpenSessionReply opened = open();
+  ASSERT_TRUE(reserve(opened.session(), model_.manifest.slab_bytes(0)).ok());
+  const SessionRef session = session_of(opened.session());
+  const test::LaneClient bulk = node_->connect(*session, wire::Lane::kBulk);
+  std::unique_ptr<test::LaneClient> weights(new test::LaneClient(node_->connect(*session, wire::Lane::kWeights)));
+  weights->greet();
+  const grpc::Status assigned =
+      assign(assign_request(opened.session(), 1, {{0, 1}}), [&](const v1::AssignProgress&) { weights.reset(); });
+  EXPECT_EQ(assigned.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_NE(assigned.error_message().find("a weights connection ended"), std::string::npos) << assigned.error_message();
+}
+
 TEST_F(ControlServerTest, AssignCancelled_TheNextOneGoesThrough) {
   NodeSettings settings;
   settings.own_model = false;

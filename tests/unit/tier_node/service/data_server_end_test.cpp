@@ -75,7 +75,7 @@ TEST_F(DataServerTest, WeightsConnectionEndsWhileSlabsAreWanted_AssignEndsAndThe
   }
   const AssignProgress progress = assignment->wait(std::chrono::seconds(20));
   ASSERT_TRUE(progress.failed);
-  EXPECT_EQ(progress.failed->code(), ErrorCode::kPeerGone);
+  EXPECT_EQ(progress.failed->code(), ErrorCode::kBusy);
   EXPECT_THAT(progress.failed->text(), HasSubstr("a weights connection ended"));
   EXPECT_EQ(session->pending_assign(), nullptr) << "a further Assign may come";
   EXPECT_FALSE(session->ended());
