@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/split_list.h"
 #include "common/base/text_file.h"
 
 namespace terrace {
@@ -50,12 +51,8 @@ std::optional<std::uint64_t> read_field(const path& file, std::string_view key) 
 }
 
 bool names_controller(std::string_view list, std::string_view controller) {
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    if (list.substr(0, comma) == controller) return true;
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return false;
+  const std::vector<std::string_view> names = split_list(list);
+  return std::ranges::find(names, controller) != names.end();
 }
 
 struct Hierarchy {
